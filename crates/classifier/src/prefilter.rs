@@ -93,12 +93,12 @@ pub struct Prefilter {
 }
 
 /// The buckets of a cube in a table, inclusive.
-type Reach = (u16, u16);
-const ALL_BUCKETS: Reach = (0, LAST);
+type BucketRange = (u16, u16);
+const ALL_BUCKETS: BucketRange = (0, LAST);
 
 /// A cube reduced to buckets.
 struct Outline {
-    reaches: [Reach; PARTS],
+    bucket_ranges: [BucketRange; PARTS],
     /// Bit 0: TCP; bit 1: UDP.
     protocols: u8,
     /// The most restricted field and the start in it; a sort key that puts similar cubes together.
@@ -162,7 +162,7 @@ impl Prefilter {
         self.tcp |= if outline.protocols & 1 == 0 { 0 } else { ADDED_LATER };
         self.udp |= if outline.protocols & 2 == 0 { 0 } else { ADDED_LATER };
         let tables = Arc::make_mut(&mut self.tables);
-        for (table, reach) in tables.iter_mut().zip(outline.reaches) {
+        for (table, reach) in tables.iter_mut().zip(outline.bucket_ranges) {
             let buckets = &mut table[usize::from(reach.0)..=usize::from(reach.1)];
             buckets.iter_mut().for_each(|groups| *groups |= ADDED_LATER);
         }
@@ -178,7 +178,7 @@ impl Prefilter {
             for outline in group {
                 self.tcp |= if outline.protocols & 1 == 0 { 0 } else { bit };
                 self.udp |= if outline.protocols & 2 == 0 { 0 } else { bit };
-                for (part, reach) in outline.reaches.into_iter().enumerate() {
+                for (part, reach) in outline.bucket_ranges.into_iter().enumerate() {
                     if reach == ALL_BUCKETS {
                         everywhere[part] |= bit;
                     } else if reach != before[part] {
@@ -265,12 +265,19 @@ impl Outline {
         let destination = Prefix::of(fields.destination.value, fields.destination.mask);
         let ports = [fields.source_ports, fields.destination_ports];
         let [from, to] = ports.map(|ports| (ports.first >> 4, ports.last >> 4));
-        let width = |reach: Reach| u32::from(reach.1 - reach.0 + 1) << 12;
+        let width = |reach: BucketRange| u32::from(reach.1 - reach.0 + 1) << 12;
         let widths = [source.width(), destination.width(), width(from), width(to)];
         let starts = [source.first, destination.first, from.0.into(), to.0.into()];
         let narrowest = (0..widths.len()).min_by_key(|field| widths[*field]).unwrap_or(0);
         Some(Self {
-            reaches: [source.high(), destination.high(), source.middle(), destination.middle(), from, to],
+            bucket_ranges: [
+                source.high(),
+                destination.high(),
+                source.middle(),
+                destination.middle(),
+                from,
+                to,
+            ],
             protocols: u8::from(tcp) | u8::from(udp) << 1,
             place: (narrowest as u8, starts[narrowest]),
         })
@@ -295,11 +302,11 @@ impl Prefix {
         Self { first, last: first | !kept }
     }
 
-    const fn high(&self) -> Reach {
+    const fn high(&self) -> BucketRange {
         ((self.first >> 20) as u16, (self.last >> 20) as u16)
     }
 
-    const fn middle(&self) -> Reach {
+    const fn middle(&self) -> BucketRange {
         if self.first >> 20 != self.last >> 20 {
             return ALL_BUCKETS;
         }

@@ -3,7 +3,7 @@
 
 use netvm_model::{Host, Rule};
 
-use crate::syntax::form::{Items, Nested, Sparse};
+use crate::syntax::form::{Items, Nested, UnlessDefault};
 use crate::syntax::table::{Keys, Table};
 
 mod action;
@@ -19,7 +19,7 @@ mod vm;
 impl Keys for Host {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("engine", &mut self.engine, Nested("[engine]"));
-        table.key("api", &mut self.api, Sparse(Nested("[api]")));
+        table.key("api", &mut self.api, UnlessDefault(Nested("[api]")));
         table.key("switch", &mut self.switch, Nested("[switch]"));
         table.key("policy", &mut self.policy, Nested("[policy]"));
         table.key("group", &mut self.groups, Items("[[group]]"));

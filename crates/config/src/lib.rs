@@ -37,6 +37,6 @@ mod plan;
 mod syntax;
 
 pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_routes, parse_rules};
-pub use missing::{Lack, Missing};
+pub use missing::{Missing, MissingKind};
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan, to_toml};
 pub use syntax::finding::{Finding, Kind};

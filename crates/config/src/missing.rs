@@ -17,12 +17,12 @@ pub struct Missing {
     /// The message, with the remedy.
     pub message: String,
     /// What that means.
-    pub lack: Lack,
+    pub kind: MissingKind,
 }
 
 /// What it means that something is not as a file wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingKind {
     /// The configuration cannot be used: an error.
     Missing,
     /// Only the item does not work, until it is there: a warning.
@@ -42,10 +42,10 @@ impl Missing {
                 key => place.of(key),
             },
         );
-        let (kind, label) = match self.lack {
-            Lack::Missing => (Kind::Missing, "not on this machine"),
-            Lack::Absent => (Kind::Absent, "not now on this machine"),
-            Lack::Shared => (Kind::SharedInterface, "used by others, too"),
+        let (kind, label) = match self.kind {
+            MissingKind::Missing => (Kind::Missing, "not on this machine"),
+            MissingKind::Absent => (Kind::Absent, "not now on this machine"),
+            MissingKind::Shared => (Kind::SharedInterface, "used by others, too"),
         };
         findings.note(kind, self.message).at(span, label).keep();
     }

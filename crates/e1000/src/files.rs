@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
-use netvm_fd_store::{Kept, Store};
+use netvm_fd_store::{Store, StoredFiles};
 
 use crate::nic::VECTORS;
 
@@ -28,13 +28,13 @@ pub fn keep_cards_in(store: Store) {
 
 /// The files of one card. Without a store, or once it is gone, nothing is kept.
 #[derive(Debug, Default)]
-pub(crate) struct Files(Option<Kept>);
+pub(crate) struct Files(Option<StoredFiles>);
 
 /// Files that another process has left.
 #[derive(Debug, Default)]
-pub(crate) struct Left(Vec<(u32, OwnedFd)>);
+pub(crate) struct FilesLeft(Vec<(u32, OwnedFd)>);
 
-impl Left {
+impl FilesLeft {
     pub(crate) fn take(&mut self, number: u32) -> Option<OwnedFd> {
         let place = self.0.iter().position(|(other, _)| *other == number)?;
         Some(self.0.swap_remove(place).1)
@@ -48,13 +48,13 @@ impl Left {
 
 impl Files {
     /// Those of a card with this name, and what another process has left.
-    pub(crate) fn open(name: &[u8]) -> io::Result<(Self, Left)> {
+    pub(crate) fn open(name: &[u8]) -> io::Result<(Self, FilesLeft)> {
         let Some(store) = STORE.get() else { return Ok(<_>::default()) };
-        store.open(name).map(|(kept, left)| (Self(Some(kept)), Left(left)))
+        store.open(name).map(|(kept, left)| (Self(Some(kept)), FilesLeft(left)))
     }
 
     /// An error means that the store has gone.
-    fn with(&mut self, act: impl FnOnce(&Kept) -> io::Result<()>) {
+    fn with(&mut self, act: impl FnOnce(&StoredFiles) -> io::Result<()>) {
         self.0.take_if(|kept| act(kept).is_err());
     }
 
@@ -68,6 +68,6 @@ impl Files {
     }
 
     pub(crate) fn forget(&mut self) {
-        self.with(Kept::forget);
+        self.with(StoredFiles::forget);
     }
 }

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use netvm_guest_socket::{BindError, Listener, RefusedPeer, RefusedPeers};
 use rustix::io::Errno;
 
-use crate::files::{self, Files, Left};
+use crate::files::{self, Files, FilesLeft};
 use crate::nic::{Device, Doorbells, Model};
 use crate::ring::{Queue, Shared, go_on};
 use crate::server::{Client, Server};
@@ -79,7 +79,7 @@ impl Port {
         let system_of = |error: Errno| system(error.into());
         let (mut files, left, unkept) = match Files::open(path.as_os_str().as_bytes()) {
             Ok((files, left)) => (files, left, None),
-            Err(error) => (Files::default(), Left::default(), Some(error)),
+            Err(error) => (Files::default(), FilesLeft::default(), Some(error)),
         };
         let (device, client) = match reopen(options, left) {
             Some((device, (stream, session))) => (device, Ok((stream, session.with(files)))),
@@ -160,7 +160,7 @@ impl Drop for Port {
 }
 
 /// The card and the client that another process has left.
-fn reopen(options: &Options, mut left: Left) -> Option<(Device, Client)> {
+fn reopen(options: &Options, mut left: FilesLeft) -> Option<(Device, Client)> {
     let connection = UnixStream::from(left.take(files::CONNECTION)?);
     let of_card = [left.take(files::STATE)?, left.take(files::PAGES)?];
     let mut device = Device::reopen(options.model, options.mac, of_card)?;

@@ -40,7 +40,7 @@ struct Process {
 
 /// The files under one name. They stay in the store when this is dropped.
 #[derive(Debug)]
-pub struct Kept(OwnedFd);
+pub struct StoredFiles(OwnedFd);
 
 impl Store {
     /// A store with this socket. `command` is to call [`crate::serve`] with its standard input.
@@ -54,7 +54,7 @@ impl Store {
     ///
     /// # Errors
     /// The store does not run and cannot be started.
-    pub fn open(&self, name: &[u8]) -> io::Result<(Kept, Vec<(u32, OwnedFd)>)> {
+    pub fn open(&self, name: &[u8]) -> io::Result<(StoredFiles, Vec<(u32, OwnedFd)>)> {
         let mut error = io::Error::from(Errno::CONNREFUSED);
         for _ in 0..MAX_STARTS {
             match self.connect().and_then(|socket| opened(socket, name)) {
@@ -111,19 +111,19 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn opened(socket: OwnedFd, name: &[u8]) -> io::Result<(Kept, Vec<(u32, OwnedFd)>)> {
+fn opened(socket: OwnedFd, name: &[u8]) -> io::Result<(StoredFiles, Vec<(u32, OwnedFd)>)> {
     send(&socket, &Message::Open(name.to_vec()), None)?;
     let mut files = Vec::new();
     loop {
         match receive(&socket)? {
-            (Message::Opened, _) => return Ok((Kept(socket), files)),
+            (Message::Opened, _) => return Ok((StoredFiles(socket), files)),
             (Message::Put(number), Some(file)) => files.push((number, file)),
             _ => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }
 
-impl Kept {
+impl StoredFiles {
     /// Keeps a file, in place of the one with this number.
     ///
     /// # Errors

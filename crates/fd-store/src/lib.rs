@@ -20,6 +20,6 @@ mod client;
 mod message;
 mod server;
 
-pub use client::{Kept, Store};
+pub use client::{Store, StoredFiles};
 pub use message::MAX_FILES;
 pub use server::serve;

@@ -274,13 +274,13 @@ impl Endpoint {
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
         self.rx_rings.prefetch(BURST as u32);
-        let tally = self.tx_rings.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
+        let counts = self.tx_rings.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
         let now = clock::cycles();
-        self.count(NfCounter::Next, tally.next);
-        self.count(NfCounter::Dropped, tally.dropped);
-        self.count(NfCounter::Port, tally.port);
-        self.count(NfCounter::Role, tally.role);
-        self.count(NfCounter::Detoured, tally.detoured);
+        self.count(NfCounter::Next, counts.next);
+        self.count(NfCounter::Dropped, counts.dropped);
+        self.count(NfCounter::Port, counts.port);
+        self.count(NfCounter::Role, counts.role);
+        self.count(NfCounter::Detoured, counts.detoured);
         self.count(NfCounter::NfCycles, before.wrapping_sub(self.received_at));
         self.count(NfCounter::Cycles, now.wrapping_sub(self.received_at));
         self.publish_counters();

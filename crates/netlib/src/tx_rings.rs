@@ -34,7 +34,7 @@ const STICKY_IDLE: u16 = 32;
 
 /// Counts of the verdicts on a burst.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct VerdictCounts {
     pub(crate) next: u64,
     pub(crate) dropped: u64,
     pub(crate) port: u64,
@@ -132,9 +132,9 @@ impl TxRings {
         reader: &TableReader,
         burst: &[Descriptor],
         verdicts: &[Verdict],
-    ) -> Tally {
+    ) -> VerdictCounts {
         let table = reader.table();
-        let mut tally = Tally::default();
+        let mut counts = VerdictCounts::default();
         let mut next_hop = NextHop::none();
         self.tick = (clock::cycles() >> STICKY_TICK) as u16;
         let mut at = 0;
@@ -144,14 +144,14 @@ impl TxRings {
             at += count;
             match verdict {
                 Verdict::Next => {
-                    tally.next += packets;
+                    counts.next += packets;
                     if !next_hop.matches(&run[0], None) {
                         next_hop = NextHop::next(table, &run[0]);
                     }
                     self.forward(reader, &next_hop, run, |descriptor| descriptor);
                 }
                 Verdict::Role(role) => {
-                    tally.role += packets;
+                    counts.role += packets;
                     if !next_hop.matches(&run[0], Some(role.0)) {
                         next_hop = NextHop::role(table, &run[0], role.0);
                     }
@@ -160,22 +160,22 @@ impl TxRings {
                     });
                 }
                 Verdict::Drop => {
-                    tally.dropped += packets;
+                    counts.dropped += packets;
                     self.send_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Drop, 0));
                 }
                 Verdict::Port(port) => {
-                    tally.port += packets;
+                    counts.port += packets;
                     self.send_to_worker(run, |descriptor| descriptor.with_verdict(VerdictKind::Port, port.0));
                 }
                 Verdict::DropFlow(idle) => {
-                    tally.dropped += packets;
+                    counts.dropped += packets;
                     self.send_to_worker(run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::DropFlow, idle.0)
                     });
                 }
                 // Through the engine, which must record the verdict.
                 Verdict::SkipFlow(idle) => {
-                    tally.next += packets;
+                    counts.next += packets;
                     self.send_to_worker(run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::SkipFlow, idle.0)
                     });
@@ -183,8 +183,8 @@ impl TxRings {
             }
         }
         self.publish();
-        tally.detoured = core::mem::take(&mut self.detoured);
-        tally
+        counts.detoured = core::mem::take(&mut self.detoured);
+        counts
     }
 
     /// Asks every worker to forget the per-flow verdicts of this NF thread.

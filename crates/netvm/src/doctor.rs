@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use crate::error::CliError;
-use crate::output::{Output, Tone};
+use crate::output::{Output, StateColour};
 
 mod cores;
 mod devices;
@@ -103,12 +103,12 @@ fn draw(report: &Report, output: &Output) -> String {
     let width = report.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for check in &report.checks {
-        let (word, tone) = match check.level {
-            Level::Ok => ("ok  ", Tone::Good),
-            Level::Note => ("note", Tone::Doubtful),
-            Level::Warn => ("warn", Tone::Bad),
+        let (word, colour) = match check.level {
+            Level::Ok => ("ok  ", StateColour::Good),
+            Level::Note => ("note", StateColour::Warning),
+            Level::Warn => ("warn", StateColour::Bad),
         };
-        let word = output.paint(word, tone);
+        let word = output.paint(word, colour);
         text.push_str(&format!("{word}  {:width$}  {}\n", check.name, check.found));
         let indent = " ".repeat(width + 8);
         text.push_str(&format!("{indent}{}\n", check.meaning));

@@ -124,22 +124,22 @@ impl Output {
     }
 
     /// A word, coloured if standard output takes colours.
-    pub fn paint(&self, word: &str, tone: Tone) -> String {
-        let code = match tone {
-            Tone::Good => 32,
-            Tone::Doubtful => 33,
-            Tone::Bad => 31,
+    pub fn paint(&self, word: &str, colour: StateColour) -> String {
+        let code = match colour {
+            StateColour::Good => 32,
+            StateColour::Warning => 33,
+            StateColour::Bad => 31,
         };
         if self.colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
     }
 
     /// A table cell, coloured if standard output takes colours.
-    pub fn cell(&self, text: impl ToString, tone: Tone) -> Cell {
+    pub fn cell(&self, text: impl ToString, colour: StateColour) -> Cell {
         let cell = Cell::new(text);
-        let colour = match tone {
-            Tone::Good => Color::Green,
-            Tone::Doubtful => Color::Yellow,
-            Tone::Bad => Color::Red,
+        let colour = match colour {
+            StateColour::Good => Color::Green,
+            StateColour::Warning => Color::Yellow,
+            StateColour::Bad => Color::Red,
         };
         if self.colour { cell.fg(colour) } else { cell }
     }
@@ -165,11 +165,11 @@ fn escaped(json: &str) -> String {
 
 /// The colour class of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub enum StateColour {
     /// Green: as intended.
     Good,
     /// Yellow: degraded or in transition.
-    Doubtful,
+    Warning,
     /// Red: failed.
     Bad,
 }

@@ -34,12 +34,12 @@ fn be_the_program() {
 }
 
 /// An NF that is not a child of the daemon.
-struct Outsider(Child);
+struct ExternalNf(Child);
 
-impl Outsider {
+impl ExternalNf {
     /// Starts it as `user`, from a copy that every user can reach.
     fn start(daemon: &Daemon, role: &str, user: Option<u32>) -> Self {
-        let copy = daemon.folder.0.join("outsider");
+        let copy = daemon.folder.0.join("external-nf");
         if !copy.exists() {
             // By another process: a test that forks meanwhile would keep a file busy that this one writes.
             let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
@@ -72,7 +72,7 @@ impl Outsider {
     }
 }
 
-impl Drop for Outsider {
+impl Drop for ExternalNf {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -89,11 +89,11 @@ fn an_external_nf_attaches_and_ends_with_the_daemon() {
     let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
     let nf = daemon.nf("a-nf");
     assert_eq!((nf.state, nf.managed, nf.pid), (NfState::External, false, None));
-    let mut first = Outsider::start(&daemon, "a-nf", None);
+    let mut first = ExternalNf::start(&daemon, "a-nf", None);
     let nf = daemon.until_running("a-nf");
     assert_eq!((nf.pid, nf.instance), (Some(first.0.id()), 0));
     daemon.until_flowing("a");
-    let mut second = Outsider::start(&daemon, "a-nf", None);
+    let mut second = ExternalNf::start(&daemon, "a-nf", None);
     let both = |daemon: &Daemon| {
         let nfs: Vec<NfInfo> = daemon.get(path::NFS);
         nfs.iter().filter(|nf| nf.state == NfState::Running).map(|nf| nf.instance).collect::<Vec<_>>()
@@ -111,7 +111,7 @@ fn an_external_nf_attaches_and_ends_with_the_daemon() {
 #[test]
 fn a_stopping_daemon_dismisses_external_nfs() {
     let mut daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
-    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    let mut nf = ExternalNf::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.signal(Signal::INT);
     assert_eq!(daemon.wait().code(), Some(0));
@@ -122,7 +122,7 @@ fn a_stopping_daemon_dismisses_external_nfs() {
 #[test]
 fn a_managed_nf_replaces_an_external_one() {
     let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
-    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    let mut nf = ExternalNf::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
     let _: ApplyReply =
@@ -133,7 +133,7 @@ fn a_managed_nf_replaces_an_external_one() {
     // And back: the managed NF ends, and external ones may attach.
     let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{}", open_chain("a", "")));
     daemon.until("the managed NF has ended", |daemon| common::processes_below(daemon.child.id()).is_empty());
-    let _nf = Outsider::start(&daemon, "a-nf", None);
+    let _nf = ExternalNf::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
 }
@@ -148,7 +148,7 @@ fn a_refused_nf_gets_the_reason() {
         + &forwarding_chain("own", &program("forward"));
     let daemon = Daemon::start(&format!("{ENGINE}{chains}"));
     daemon.until_running("own-nf");
-    let refusal = |role: &str, user| Outsider::start(&daemon, role, user).refusal();
+    let refusal = |role: &str, user| ExternalNf::start(&daemon, role, user).refusal();
     let words = refusal("closed-nf", Some(NOBODY));
     assert!(words.contains("uid 65534 may not attach as `closed-nf`, only root may"), "{words}");
     let words = refusal("own-nf", None);
@@ -158,7 +158,7 @@ fn a_refused_nf_gets_the_reason() {
         words.contains("there is no role `no-nf`: the configuration has closed-nf, open-nf, own-nf"),
         "{words}"
     );
-    let nf = Outsider::start(&daemon, "open-nf", Some(NOBODY));
+    let nf = ExternalNf::start(&daemon, "open-nf", Some(NOBODY));
     assert_eq!(daemon.until_running("open-nf").pid, Some(nf.0.id()));
 }
 
@@ -212,27 +212,27 @@ fn a_user_with_many_handshakes_does_not_block_others() {
     let silent: Vec<_> = (0..16).map(|_| netvm_attach::connect(&daemon.attach_socket()).unwrap()).collect();
     let one_more = netvm_attach::connect(&daemon.attach_socket()).unwrap();
     assert!(matches!(netvm_attach::receive::<Hello>(&one_more), Err(AttachError::Closed)));
-    let nf = Outsider::start(&daemon, "a-nf", Some(NOBODY));
+    let nf = ExternalNf::start(&daemon, "a-nf", Some(NOBODY));
     assert_eq!(daemon.until_running("a-nf").pid, Some(nf.0.id()));
     drop((silent, one_more));
     // Nor do many users: each of these processes connects 16 times, and is silent.
     let silent = "import socket,sys,time\n\
                   def one():\n    s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n    s.connect(sys.argv[1])\n    return s\n\
                   all=[one() for _ in range(16)]\nprint(flush=True)\ntime.sleep(60)";
-    let crowd: Vec<Outsider> = (0..40)
+    let crowd: Vec<ExternalNf> = (0..40)
         .map(|n| {
             let mut command = Command::new("python3");
             command.args(["-c", silent]).arg(daemon.attach_socket()).uid(100_000 + n).gid(100_000 + n);
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-            Outsider(child)
+            ExternalNf(child)
         })
         .collect();
     // netvmd may not know yet that they are closed: then it refuses this one, too, which ends.
-    let mut own = Outsider::start(&daemon, "a-nf", None);
+    let mut own = ExternalNf::start(&daemon, "a-nf", None);
     daemon.until("root can attach", |daemon| {
         if own.0.try_wait().unwrap().is_some() {
-            own = Outsider::start(daemon, "a-nf", None);
+            own = ExternalNf::start(daemon, "a-nf", None);
         }
         daemon.stats().groups[0].instances == 2
     });
@@ -333,7 +333,7 @@ fn descriptors_that_are_slow_to_close_delay_nobody_else() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
-    let mut nf = Outsider::start(&daemon, "a-nf", None);
+    let mut nf = ExternalNf::start(&daemon, "a-nf", None);
     daemon.until_running("a-nf");
     nf.0.kill().unwrap();
 }

@@ -12,7 +12,7 @@ use differences::{Made, Origin};
 pub use error::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 
 use super::algebra::{covers, product, without};
-use super::{Effect, Imported, ImportedRule, Note, Why};
+use super::{Effect, Imported, ImportedRule, Note, NoteReason};
 use netvm_policy::Match;
 use netvm_policy::PortId;
 use netvm_policy::{Action, Actions, Police};
@@ -36,14 +36,14 @@ pub(super) struct Chain {
     /// Notes about its rules, if packets reach it.
     pub(super) notes: Vec<Note>,
     /// The note if no packet reaches it, unless reported already.
-    pub(super) unreached: Option<Why>,
+    pub(super) unreached: Option<NoteReason>,
     /// Forwarded packets pass it, although it is not imported; its policy accepts, or drops.
     pub(super) bypassed: Option<bool>,
 }
 
 impl Chain {
     /// A chain without rules.
-    pub(super) fn new(name: &str, line: u32, unreached: Option<Why>) -> Self {
+    pub(super) fn new(name: &str, line: u32, unreached: Option<NoteReason>) -> Self {
         Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached, bypassed: None }
     }
 }
@@ -70,7 +70,7 @@ pub(super) struct Step {
     pub(super) police: Option<Police>,
     pub(super) end: End,
     /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know which.
-    pub(super) unsure: Option<(String, Why)>,
+    pub(super) unsure: Option<(String, NoteReason)>,
 }
 
 /// What follows for matching packets.
@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
             if let Some((what, why)) = &step.unsure {
                 let effect = match why {
                     // The user forgot a port.
-                    Why::Interface if step.end != End::Next => Effect::Wider,
+                    NoteReason::Interface if step.end != End::Next => Effect::Wider,
                     _ => self.effect_of_skipping(position, step.end, &here),
                 };
                 self.note(Note::new(step.line, what, *why).with(effect));
@@ -248,7 +248,7 @@ impl<'a> Writer<'a> {
                 End::Return if step.police.is_some() => {
                     if outermost || !self.rest_drops(position, &here) {
                         let effect = self.effect_of_skipping(position, step.end, &here);
-                        self.note(Note::new(step.line, &step.what, Why::LimitUse).with(effect));
+                        self.note(Note::new(step.line, &step.what, NoteReason::LimitUse).with(effect));
                         continue;
                     }
                     // Packets beyond the limit are dropped; others return.
@@ -287,7 +287,7 @@ impl<'a> Writer<'a> {
                 }
                 End::Unknown => {
                     let effect = self.effect_of_skipping(position, step.end, &here);
-                    self.note(Note::new(step.line, &step.what, Why::Action).with(effect));
+                    self.note(Note::new(step.line, &step.what, NoteReason::Action).with(effect));
                 }
             }
         }
@@ -308,7 +308,7 @@ impl<'a> Writer<'a> {
             && step.fits.iter().any(|fits| !fits.ether_type.is_empty())
         {
             let effect = self.effect_of_skipping(position, End::Return, here);
-            self.note(Note::new(step.line, &step.what, Why::Opposite).with(effect));
+            self.note(Note::new(step.line, &step.what, NoteReason::Opposite).with(effect));
             return Ok(live);
         }
         without(&live, &step.fits, self.ports, MAX_LIVE)

@@ -24,7 +24,7 @@ use netvm_wire::{IpProto, NetError};
 use thiserror::Error;
 
 use super::algebra::{Field, Ranges, prefix_range};
-use super::{Imported, ImportedRule, IpVersion, Note, Token, Why};
+use super::{Imported, ImportedRule, IpVersion, Note, NoteReason, Token};
 use netvm_policy::Actions;
 use netvm_policy::Masked;
 use netvm_policy::Match;
@@ -108,14 +108,14 @@ pub fn parse(text: &str, actions: Actions, flags: Flags) -> Result<Imported, Cla
 struct Seen([(u32, usize); 3]);
 
 impl Seen {
-    const WHY: [(Why, &str); 3] = [
-        (Why::FlagsIgnored, "flags"),
-        (Why::FlagsUnknown, "flags of another protocol than TCP and ICMP"),
-        (Why::ExtraFields, "extra fields"),
+    const REASONS: [(NoteReason, &str); 3] = [
+        (NoteReason::FlagsIgnored, "flags"),
+        (NoteReason::FlagsUnknown, "flags of another protocol than TCP and ICMP"),
+        (NoteReason::ExtraFields, "extra fields"),
     ];
 
-    fn add(&mut self, why: Why, line: u32) {
-        let kinds = self.0.iter_mut().zip(Self::WHY);
+    fn add(&mut self, why: NoteReason, line: u32) {
+        let kinds = self.0.iter_mut().zip(Self::REASONS);
         for ((first, count), _) in kinds.filter(|(_, (kind, _))| *kind == why) {
             *first = if *count == 0 { line } else { *first };
             *count += 1;
@@ -123,7 +123,7 @@ impl Seen {
     }
 
     fn notes(self) -> Vec<Note> {
-        let kinds = self.0.into_iter().zip(Self::WHY).filter(|((_, count), _)| *count > 0);
+        let kinds = self.0.into_iter().zip(Self::REASONS).filter(|((_, count), _)| *count > 0);
         let note = |((line, count), (why, what))| Note::new(line, format!("{what} ({count} rules)"), why);
         kinds.map(note).collect()
     }
@@ -162,9 +162,9 @@ impl<'a> Line<'a> {
         let (value, mask) = self.masked(0xffff, "the flags as 0xVVVV/0xMMMM")?;
         if mask != 0 {
             match flags {
-                Flags::Ignore => seen.add(Why::FlagsIgnored, self.line),
+                Flags::Ignore => seen.add(NoteReason::FlagsIgnored, self.line),
                 Flags::Match if !set_flags(&mut matches, value, mask) => {
-                    seen.add(Why::FlagsUnknown, self.line);
+                    seen.add(NoteReason::FlagsUnknown, self.line);
                 }
                 Flags::Match => {}
             }
@@ -173,7 +173,7 @@ impl<'a> Line<'a> {
             while self.peek().is_some() {
                 self.number(u32::MAX, "an extra number")?;
             }
-            seen.add(Why::ExtraFields, self.line);
+            seen.add(NoteReason::ExtraFields, self.line);
         }
         Ok(matches)
     }

@@ -20,7 +20,7 @@ mod note;
 
 pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;
-pub use note::{Effect, Note, Token, Why};
+pub use note::{Effect, Note, NoteReason, Token};
 
 use netvm_policy::Actions;
 use netvm_policy::Match;

@@ -1,6 +1,6 @@
 //! Converts limits to netvm's token buckets.
 
-use super::Why;
+use super::NoteReason;
 use super::chains::End;
 use netvm_policy::{Police, Rate};
 
@@ -23,17 +23,17 @@ impl Limit {
     ///
     /// # Errors
     /// The reason why netvm has no such rule.
-    pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<Why>), Why> {
+    pub(super) fn applied(&self, end: End, late: bool) -> Result<(End, Police, Vec<NoteReason>), NoteReason> {
         let end = match (self.above, end) {
             (false, End::Accept) => End::Accept,
             // Packets beyond the limit meet the rest of the chain, which may drop all of them.
             (false, End::Return) => End::Return,
             // Packets beyond the limit are dropped; others continue.
             (true, End::Drop) => End::Next,
-            _ => return Err(Why::LimitUse),
+            _ => return Err(NoteReason::LimitUse),
         };
         let (police, mut differs) = self.police()?;
-        differs.extend(late.then_some(Why::LimitOrder));
+        differs.extend(late.then_some(NoteReason::LimitOrder));
         Ok((end, police, differs))
     }
 
@@ -41,18 +41,18 @@ impl Limit {
     ///
     /// # Errors
     /// The reason why there is none.
-    fn police(&self) -> Result<(Police, Vec<Why>), Why> {
+    fn police(&self) -> Result<(Police, Vec<NoteReason>), NoteReason> {
         let per_second = self.rate / self.seconds;
         if per_second == 0 {
-            return Err(Why::SlowRate);
+            return Err(NoteReason::SlowRate);
         }
         let mut notes = vec![];
         if !self.rate.is_multiple_of(self.seconds) {
-            notes.push(Why::RoundedRate(per_second));
+            notes.push(NoteReason::RoundedRate(per_second));
         }
         let rate = Rate { per_second, burst: self.burst.max(1) };
         if self.bytes {
-            notes.push(Why::LimitBytes);
+            notes.push(NoteReason::LimitBytes);
             let bits =
                 Rate { per_second: rate.per_second.saturating_mul(8), burst: rate.burst.saturating_mul(8) };
             return Ok((Police { bits: Some(bits), packets: None }, notes));
@@ -85,11 +85,11 @@ mod tests {
         let police = |per_second| Police { packets: Some(Rate { per_second, burst: 5 }), bits: None };
         assert_eq!(limit(100, "s").police(), Ok((police(100), vec![])));
         assert_eq!(limit(120, "min").police(), Ok((police(2), vec![])));
-        assert_eq!(limit(90, "minute").police(), Ok((police(1), vec![Why::RoundedRate(1)])));
-        assert_eq!(limit(59, "minute").police(), Err(Why::SlowRate));
+        assert_eq!(limit(90, "minute").police(), Ok((police(1), vec![NoteReason::RoundedRate(1)])));
+        assert_eq!(limit(59, "minute").police(), Err(NoteReason::SlowRate));
         let bits = Police { bits: Some(Rate { per_second: 80, burst: 40 }), packets: None };
         let limit = Limit { bytes: true, ..limit(10, "second") };
-        assert_eq!(limit.police(), Ok((bits, vec![Why::LimitBytes])));
+        assert_eq!(limit.police(), Ok((bits, vec![NoteReason::LimitBytes])));
         assert_eq!(
             ["sec", "h", "day", "week", "", "x"].map(seconds),
             [Some(1), Some(3600), Some(86_400), Some(604_800), None, None]

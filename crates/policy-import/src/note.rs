@@ -12,7 +12,7 @@ pub struct Note {
     /// The words in the file, or the object that they concern.
     pub what: String,
     /// The difference.
-    pub why: Why,
+    pub why: NoteReason,
     /// What it means for the decisions of the imported rules.
     pub effect: Effect,
 }
@@ -30,7 +30,7 @@ pub enum Effect {
 }
 
 impl Note {
-    pub(super) fn new(line: u32, what: impl Into<String>, why: Why) -> Self {
+    pub(super) fn new(line: u32, what: impl Into<String>, why: NoteReason) -> Self {
         Self { line, what: what.into(), why, effect: Effect::Same }
     }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Token {
 
 /// The reason of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-pub enum Why {
+pub enum NoteReason {
     /// ClassBench: the flags column.
     #[error("flags are ignored; rules match addresses, ports and protocol")]
     FlagsIgnored,

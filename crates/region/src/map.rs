@@ -102,12 +102,12 @@ pub struct Mapping {
     pages: PageKind,
     writable: bool,
     /// Of created memory.
-    pristine: Option<Pristine>,
+    initial: Option<InitialState>,
 }
 
 /// How created memory was before any peer had it.
 #[derive(Debug)]
-struct Pristine {
+struct InitialState {
     watch: Watch,
     /// Blocks of the file, as `stat` counts them.
     blocks: i64,
@@ -237,7 +237,7 @@ impl Mapping {
         let watch = watch.map_err(|error| system(name, "handle SIGBUS", error))?;
         let watch = watch.ok_or_else(|| system(name, "watch", io::ErrorKind::QuotaExceeded.into()))?;
         let blocks = fstat(&mapping.fd).map_err(fail("fstat"))?.st_blocks;
-        mapping.pristine = Some(Pristine { watch, blocks });
+        mapping.initial = Some(InitialState { watch, blocks });
         Ok(mapping)
     }
 
@@ -267,25 +267,25 @@ impl Mapping {
             .map_err(|e| system(name, "mmap", e.into()))?;
         let base =
             NonNull::new(base.cast()).ok_or_else(|| system(name, "mmap", io::ErrorKind::Other.into()))?;
-        Ok(Self { base, length, fd, pages: PageKind::Normal, writable, pristine: None })
+        Ok(Self { base, length, fd, pages: PageKind::Normal, writable, initial: None })
     }
 
     /// Whether created memory still has all of its pages. A peer can punch holes into the file; an access then gets a
     /// new page of zeroes, or the memory is marked by [`lost_pages`].
     #[must_use]
     pub fn is_intact(&self) -> bool {
-        let Some(pristine) = &self.pristine else { return true };
+        let Some(initial) = &self.initial else { return true };
         // More blocks: the file's length is a power of two, and a peer wrote behind the used part. It could hide as
         // many holes, so the pages are looked for one by one. hugetlbfs cannot do that, but there no honest peer
         // writes.
         let has_all = |stat: Stat| {
-            stat.st_blocks == pristine.blocks
+            stat.st_blocks == initial.blocks
                 || stat.st_blocks >= stat.st_size / BLOCK
                 || (self.pages == PageKind::Normal
-                    && stat.st_blocks > pristine.blocks
+                    && stat.st_blocks > initial.blocks
                     && self.first_hole() >= self.length as u64)
         };
-        !pristine.watch.is_marked() && fstat(&self.fd).is_ok_and(has_all)
+        !initial.watch.is_marked() && fstat(&self.fd).is_ok_and(has_all)
     }
 
     /// Gives pages of created memory back to the kernel, also if other processes map them. Best effort. Nothing must rely on their

@@ -12,7 +12,7 @@ use netvm_vnet::{
     Header, Pending, Queue, ReceiveBurst, ReceiveError, Received, Segments, SendBurst, SendError,
     SocketOptions, TapOptions, header_of, packet_socket, tap,
 };
-use netvm_wire::segment::{Carries, HeaderLengths, SegmentHeaders, Segmenter};
+use netvm_wire::segment::{GsoType, HeaderLengths, SegmentHeaders, Segmenter};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags, checksum, parse};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -111,7 +111,7 @@ impl Sample {
         let (v6, udp, size) = (self.v6, self.udp, self.size);
         send(a, Pending::Segments(Segments { lengths, size, v6, udp, ecn: false }), &mut unfinished);
         let lengths = HeaderLengths { l2, l3: from - l2, l4: payload - from };
-        let headers = SegmentHeaders { bytes: &whole[..payload], lengths, carries: Carries { v6, udp } };
+        let headers = SegmentHeaders { bytes: &whole[..payload], lengths, gso_type: GsoType { v6, udp } };
         let cut = Segmenter::new(headers, self.payload.len(), size);
         let cut = cut.unwrap();
         let expected: Vec<Vec<u8>> = (0..cut.count())

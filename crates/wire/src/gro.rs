@@ -13,7 +13,7 @@
 use crate::TcpFlags;
 use crate::checksum::{fold, internet_checksum};
 use crate::partial::{Transport, transport};
-use crate::segment::{Carries, HeaderLengths, MAX_DATAGRAMS, MIN_SIZE};
+use crate::segment::{GsoType, HeaderLengths, MAX_DATAGRAMS, MIN_SIZE};
 
 /// Most bytes of headers of a packet that is coalesced: Ethernet with two tags, IPv6, TCP with options.
 pub const MAX_HEADERS: usize = 14 + 2 * 4 + 40 + 60;
@@ -26,7 +26,7 @@ pub struct Packet {
     /// Its headers, with zeros where packets of one run differ.
     headers: [u8; MAX_HEADERS],
     lengths: HeaderLengths,
-    carries: Carries,
+    gso_type: GsoType,
     payload: usize,
     /// Addresses and ports, hashed.
     flow: u64,
@@ -81,8 +81,8 @@ impl Packet {
         };
         let may_coalesce = is_plain_ip && is_plain_transport && payload > 0 && from + l4_length == length;
         let lengths = HeaderLengths { l2, l3, l4 };
-        let carries = Carries { v6, udp };
-        Some(Self { headers, lengths, carries, payload, flow, id, sequence, is_push, may_coalesce, sum })
+        let gso_type = GsoType { v6, udp };
+        Some(Self { headers, lengths, gso_type, payload, flow, id, sequence, is_push, may_coalesce, sum })
     }
 
     /// Bytes of its headers.
@@ -126,7 +126,7 @@ impl Coalesced {
     /// Begins with a packet. `None` if no other can follow it.
     #[must_use]
     pub fn begin(first: Packet) -> Option<Self> {
-        let is_long_enough = first.carries.udp || first.payload >= usize::from(MIN_SIZE);
+        let is_long_enough = first.gso_type.udp || first.payload >= usize::from(MIN_SIZE);
         let begins = first.may_coalesce && is_long_enough && !first.is_push;
         let Packet { payload, .. } = first;
         begins.then_some(Self { first, count: 1, payload, is_complete: false, is_push: false })
@@ -149,20 +149,20 @@ impl Coalesced {
     pub fn accepts(&self, next: &Packet) -> bool {
         let first = &self.first;
         let HeaderLengths { l3, l4, .. } = first.lengths;
-        let fixed = if first.carries.v6 { 0 } else { l3 };
-        let follows = if first.carries.udp {
+        let fixed = if first.gso_type.v6 { 0 } else { l3 };
+        let follows = if first.gso_type.udp {
             self.count < MAX_DATAGRAMS
         } else {
             next.sequence == first.sequence.wrapping_add(self.payload as u32)
         };
-        let counts_up = first.carries.v6 || next.id == first.id.wrapping_add(self.count as u16);
+        let counts_up = first.gso_type.v6 || next.id == first.id.wrapping_add(self.count as u16);
         !self.is_complete
             && next.may_coalesce
             && follows
             && counts_up
             && next.payload <= first.payload
             && fixed + l4 + self.payload + next.payload <= MAX_LENGTH
-            && (next.lengths, next.carries) == (first.lengths, first.carries)
+            && (next.lengths, next.gso_type) == (first.lengths, first.gso_type)
             && next.headers == first.headers
     }
 
@@ -180,10 +180,10 @@ impl Coalesced {
         self.first.lengths
     }
 
-    /// What it carries.
+    /// Its GSO type.
     #[must_use]
-    pub const fn carries(&self) -> Carries {
-        self.first.carries
+    pub const fn gso_type(&self) -> GsoType {
+        self.first.gso_type
     }
 
     /// Bytes of payload of each packet when it is split.
@@ -196,10 +196,10 @@ impl Coalesced {
     /// header.
     #[must_use]
     pub fn headers(&self) -> ([u8; MAX_HEADERS], usize) {
-        let Packet { mut headers, lengths: HeaderLengths { l2, l3, l4 }, carries, .. } = self.first;
+        let Packet { mut headers, lengths: HeaderLengths { l2, l3, l4 }, gso_type, .. } = self.first;
         let (ip, transport) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
         let length = l4 + self.payload;
-        if carries.v6 {
+        if gso_type.v6 {
             ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         } else {
             ip[2..4].copy_from_slice(&((l3 + length) as u16).to_be_bytes());
@@ -207,7 +207,7 @@ impl Coalesced {
             let sum = internet_checksum(ip);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        if carries.udp {
+        if gso_type.udp {
             transport[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         } else {
             transport[4..8].copy_from_slice(&self.first.sequence.to_be_bytes());
@@ -216,7 +216,7 @@ impl Coalesced {
             }
         }
         if let Some(Transport { pseudo_sum, .. }) = crate::partial::transport(&headers) {
-            let at = l2 + l3 + if carries.udp { 6 } else { 16 };
+            let at = l2 + l3 + if gso_type.udp { 6 } else { 16 };
             headers[at..at + 2].copy_from_slice(&pseudo_sum.to_be_bytes());
         }
         (headers, l2 + l3 + l4)

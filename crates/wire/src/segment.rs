@@ -47,9 +47,9 @@ pub struct HeaderLengths {
     pub l4: usize,
 }
 
-/// What a segment carries.
+/// The protocols of a segment: the GSO type of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carries {
+pub struct GsoType {
     /// IPv6, else IPv4.
     pub v6: bool,
     /// UDP, else TCP.
@@ -64,7 +64,7 @@ pub struct SegmentHeaders<'a> {
     /// Their lengths.
     pub lengths: HeaderLengths,
     /// What follows them.
-    pub carries: Carries,
+    pub gso_type: GsoType,
 }
 
 /// Splits one segment into packets.
@@ -72,7 +72,7 @@ pub struct SegmentHeaders<'a> {
 pub struct Segmenter {
     headers: [u8; MAX_HEADERS],
     lengths: HeaderLengths,
-    carries: Carries,
+    gso_type: GsoType,
     size: usize,
     payload: usize,
 }
@@ -83,9 +83,9 @@ impl Segmenter {
     /// # Errors
     /// [`SegmentError`].
     pub fn new(headers: SegmentHeaders<'_>, payload: usize, size: u16) -> Result<Self, SegmentError> {
-        let SegmentHeaders { bytes: headers, lengths, carries } = headers;
+        let SegmentHeaders { bytes: headers, lengths, gso_type } = headers;
         let HeaderLengths { l2, l3, l4 } = lengths;
-        let is_few = if carries.udp {
+        let is_few = if gso_type.udp {
             size > 0 && payload.div_ceil(size.into()) <= MAX_DATAGRAMS
         } else {
             size >= MIN_SIZE
@@ -93,17 +93,17 @@ impl Segmenter {
         if !is_few {
             return Err(SegmentError::Size(size));
         }
-        let least = if carries.udp { 8 } else { 20 };
+        let least = if gso_type.udp { 8 } else { 20 };
         if headers.len() != l2 + l3 + l4 || headers.len() > MAX_HEADERS || l2 < 14 || l4 < least {
             return Err(SegmentError::Headers);
         }
         let (ip, transport) = headers[l2..].split_at(l3);
-        let own = if carries.udp { least } else { usize::from(transport[12] >> 4) * 4 };
+        let own = if gso_type.udp { least } else { usize::from(transport[12] >> 4) * 4 };
         if own != l4 {
             return Err(SegmentError::Headers);
         }
-        let protocol = carries.protocol();
-        if carries.v6 {
+        let protocol = gso_type.protocol();
+        if gso_type.v6 {
             if l3 != 40 || ip[0] >> 4 != 6 || ip[6] != protocol.0 {
                 return Err(SegmentError::Protocol);
             }
@@ -118,7 +118,7 @@ impl Segmenter {
         }
         let mut own = [0; MAX_HEADERS];
         own[..headers.len()].copy_from_slice(headers);
-        Ok(Self { headers: own, lengths, carries, size: size.into(), payload })
+        Ok(Self { headers: own, lengths, gso_type, size: size.into(), payload })
     }
 
     /// Number of packets, at least 1.
@@ -143,9 +143,9 @@ impl Segmenter {
         let mut headers = self.headers;
         let (ip, transport) = headers[l2..l2 + l3 + l4].split_at_mut(l3);
         let (source, destination) =
-            if self.carries.v6 { set_v6(ip, l4 + length) } else { set_v4(ip, l4 + length, n) };
+            if self.gso_type.v6 { set_v6(ip, l4 + length) } else { set_v4(ip, l4 + length, n) };
 
-        let sum_at = if self.carries.udp {
+        let sum_at = if self.gso_type.udp {
             transport[4..6].copy_from_slice(&((l4 + length) as u16).to_be_bytes());
             6
         } else {
@@ -154,10 +154,10 @@ impl Segmenter {
         };
         transport[sum_at..sum_at + 2].copy_from_slice(&[0; 2]);
         let own = !internet_checksum(transport);
-        let pseudo = pseudo_header_sum(source, destination, self.carries.protocol(), l4 + length);
+        let pseudo = pseudo_header_sum(source, destination, self.gso_type.protocol(), l4 + length);
         let all = !fold(pseudo + u64::from(own) + u64::from(sum));
         // 0 means no checksum in UDP (RFC 768); 0xffff stands for the same sum.
-        let all = if all == 0 && self.carries.udp { 0xffff } else { all };
+        let all = if all == 0 && self.gso_type.udp { 0xffff } else { all };
         transport[sum_at..sum_at + 2].copy_from_slice(&all.to_be_bytes());
         (headers, l2 + l3 + l4)
     }
@@ -175,7 +175,7 @@ impl Segmenter {
     }
 }
 
-impl Carries {
+impl GsoType {
     const fn protocol(self) -> IpProto {
         if self.udp { IpProto::UDP } else { IpProto::TCP }
     }
@@ -228,7 +228,7 @@ mod tests {
         let (lengths, payload) = lengths(&whole);
         let cut = |headers: &[u8], lengths, v6, size| {
             Segmenter::new(
-                SegmentHeaders { bytes: headers, lengths, carries: Carries { v6, udp: false } },
+                SegmentHeaders { bytes: headers, lengths, gso_type: GsoType { v6, udp: false } },
                 100,
                 size,
             )
@@ -237,8 +237,8 @@ mod tests {
         let headers = &whole[..payload];
         assert_eq!(cut(headers, lengths, false, 48), Ok(3));
         assert_eq!(cut(headers, lengths, false, 47), Err(SegmentError::Size(47)));
-        let carries = Carries { v6: false, udp: true };
-        let udp = SegmentHeaders { bytes: headers, lengths, carries };
+        let gso_type = GsoType { v6: false, udp: true };
+        let udp = SegmentHeaders { bytes: headers, lengths, gso_type };
         let datagrams = |size| Segmenter::new(udp, 129, size);
         assert_eq!(datagrams(0).err(), Some(SegmentError::Size(0)));
         assert_eq!(datagrams(1).err(), Some(SegmentError::Size(1)));
@@ -288,7 +288,7 @@ mod tests {
             };
             let whole = built(number, id, flags, &payload);
             let (lengths, at) = lengths(&whole);
-            let headers = SegmentHeaders { bytes: &whole[..at], lengths, carries: Carries { v6, udp } };
+            let headers = SegmentHeaders { bytes: &whole[..at], lengths, gso_type: GsoType { v6, udp } };
             let segmenter = Segmenter::new(headers, payload.len(), size).unwrap();
             let count = payload.chunks(size.into()).count().max(1);
             proptest::prop_assert_eq!(segmenter.count(), count);

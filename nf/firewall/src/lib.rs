@@ -44,11 +44,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,
     /// Action for ARP and IPv6 neighbour discovery, which hosts need to find each other
-    #[arg(long, value_enum, default_value_t = Passing::Pass)]
-    pub neighbours: Passing,
+    #[arg(long, value_enum, default_value_t = DefaultPolicy::Pass)]
+    pub neighbours: DefaultPolicy,
     /// Action for other non-IP packets
-    #[arg(long, value_enum, default_value_t = Passing::Drop)]
-    pub other: Passing,
+    #[arg(long, value_enum, default_value_t = DefaultPolicy::Drop)]
+    pub other: DefaultPolicy,
     /// Action for packets with truncated or inconsistent headers
     #[arg(long, value_enum, default_value_t)]
     pub malformed: MalformedPolicy,
@@ -56,14 +56,14 @@ pub struct Args {
 
 /// Action for packets that rules do not cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Passing {
+pub enum DefaultPolicy {
     /// Send them to the next hop
     Pass,
     /// Drop them
     Drop,
 }
 
-impl Passing {
+impl DefaultPolicy {
     pub(crate) const fn verdict(self) -> Verdict {
         match self {
             Self::Pass => Verdict::Next,

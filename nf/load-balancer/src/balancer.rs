@@ -5,7 +5,7 @@ use netvm_wire::{FiveTuple, FlowHasher, Fragment, Headers};
 
 use crate::flows::Flow;
 use crate::spread::Spread;
-use crate::{Args, By, Fallback, Flows, NAME, Other};
+use crate::{Args, Fallback, Flows, NAME, Other, SelectBy};
 
 /// The NF's counters in the order of `Counter`, followed by those of the targets, see [`Args::counters`].
 pub const COUNTERS: [&str; 7] =
@@ -100,13 +100,13 @@ impl LoadBalancer {
     /// Selects the target of a packet in a flow, and sets the hash that selects the replica.
     #[inline]
     fn choose(&mut self, packet: &mut Packet<'_>, tuple: &FiveTuple) -> Option<usize> {
-        if self.args.by == By::Least {
+        if self.args.by == SelectBy::Least {
             packet.set_hash(0);
             return self.spread.in_turn();
         }
         let hash = self.hasher.symmetric(tuple);
         packet.set_hash((hash >> 56) as u8);
-        if self.args.by == By::Hash {
+        if self.args.by == SelectBy::Hash {
             return self.spread.by_hash(hash);
         }
         let stays = |n: usize| self.args.fallback != Fallback::Others || self.roles[n].is_some();

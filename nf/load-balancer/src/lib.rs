@@ -1,8 +1,8 @@
 //! A load balancer: spreads flows over roles and sets the hash that selects a role's replica.
 //!
-//! This NF selects the role, by weight ([`By`]). The engine and netlib select the replica, by the role's `balance`: by
-//! eight bits of hash in the packet's descriptor, or by the occupancy of the replicas' rings (NetVM, section 5.5:
-//! steering by load).
+//! This NF selects the role, by weight ([`SelectBy`]). The engine and netlib select the replica, by the role's
+//! `balance`: by eight bits of hash in the packet's descriptor, or by the occupancy of the replicas' rings (NetVM,
+//! section 5.5: steering by load).
 #![forbid(unsafe_code)]
 
 mod balancer;
@@ -37,7 +37,7 @@ pub struct Args {
     pub to: Vec<Target>,
     /// How to select a packet's role and replica
     #[arg(long, value_enum, default_value_t)]
-    pub by: By,
+    pub by: SelectBy,
     /// Action for packets to a role that does not exist
     #[arg(long, value_enum, default_value_t)]
     pub fallback: Fallback,
@@ -60,7 +60,7 @@ pub struct Args {
 
 /// How a packet's role and replica are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum)]
-pub enum By {
+pub enum SelectBy {
     /// By the hash of the flow, the same for both directions
     #[default]
     Hash,

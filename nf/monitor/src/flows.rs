@@ -176,7 +176,7 @@ pub struct Snapshot {
 
 /// Scans the table in parts, so that no packet waits, and keeps the largest flows.
 #[derive(Debug)]
-pub(crate) struct Gathering {
+pub(crate) struct FlowScan {
     from: usize,
     keep: usize,
     by: Rank,
@@ -184,7 +184,7 @@ pub(crate) struct Gathering {
     largest: BinaryHeap<Reverse<(u64, usize, bool)>>,
 }
 
-impl Gathering {
+impl FlowScan {
     pub(crate) fn new(keep: usize, by: Rank) -> Self {
         Self { from: 0, keep, by, largest: BinaryHeap::with_capacity(keep + 1) }
     }
@@ -280,7 +280,7 @@ mod tests {
             }
             flows.commit(usize::MAX, u64::MAX);
             prop_assert_eq!(flows.totals().udp, total);
-            let mut whole = Gathering::new(1000, by);
+            let mut whole = FlowScan::new(1000, by);
             prop_assert!(whole.step(&flows, usize::MAX));
             let whole = whole.finish(&flows, 0);
             prop_assert_eq!(whole.largest.len() as u64, whole.tracked);
@@ -295,11 +295,11 @@ mod tests {
             }
             prop_assert_eq!(sum, total);
 
-            let mut gathering = Gathering::new(keep, by);
-            while !gathering.step(&flows, slots) {}
+            let mut scan = FlowScan::new(keep, by);
+            while !scan.step(&flows, slots) {}
             let of = |flow: &Flow| by.of(flow.amount.packets, flow.amount.bytes);
             let mut sizes: Vec<_> =
-                gathering.finish(&flows, 0).largest.iter().map(|(_, flow)| of(flow)).collect();
+                scan.finish(&flows, 0).largest.iter().map(|(_, flow)| of(flow)).collect();
             let mut all: Vec<_> = whole.largest.iter().map(|(_, flow)| of(flow)).collect();
             sizes.sort_unstable_by_key(|size| Reverse(*size));
             all.sort_unstable_by_key(|size| Reverse(*size));

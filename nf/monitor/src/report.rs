@@ -14,7 +14,7 @@ use netvm_wire::FiveTuple;
 use serde::Serialize;
 
 use crate::Rank;
-use crate::flows::{Amount, Flow, Flows, Gathering, Snapshot, Totals};
+use crate::flows::{Amount, Flow, FlowScan, Flows, Snapshot, Totals};
 
 /// The sender of a packet thread's snapshots.
 #[derive(Debug)]
@@ -23,41 +23,41 @@ pub struct Sink {
     thread: u16,
     interval: Duration,
     due: Instant,
-    gathering: Option<Gathering>,
+    scan: Option<FlowScan>,
 }
 
 impl Sink {
     /// For the snapshots of `thread`, one each `interval`.
     #[must_use]
     pub fn new(sender: Sender<Snapshot>, thread: u16, interval: Duration) -> Self {
-        Self { sender, thread, interval, due: Instant::now() + interval, gathering: None }
+        Self { sender, thread, interval, due: Instant::now() + interval, scan: None }
     }
 
     /// Begins a snapshot if one is due.
     pub(crate) fn begin_if_due(&mut self, top: usize, by: Rank) {
         let now = Instant::now();
-        if self.gathering.is_none() && now >= self.due {
+        if self.scan.is_none() && now >= self.due {
             self.due = now + self.interval;
-            self.gathering = Some(Gathering::new(candidates(top), by));
+            self.scan = Some(FlowScan::new(candidates(top), by));
         }
     }
 
     /// Continues a snapshot.
     #[inline]
     pub(crate) fn gather(&mut self, flows: &Flows, slots: usize) {
-        let Some(gathering) = &mut self.gathering else { return };
-        if gathering.step(flows, slots)
-            && let Some(gathering) = self.gathering.take()
+        let Some(scan) = &mut self.scan else { return };
+        if scan.step(flows, slots)
+            && let Some(scan) = self.scan.take()
         {
-            self.send(gathering.finish(flows, self.thread));
+            self.send(scan.finish(flows, self.thread));
         }
     }
 
     /// Makes the last snapshot at once.
     pub(crate) fn finish(&mut self, flows: &Flows, top: usize, by: Rank) {
-        let mut gathering = Gathering::new(candidates(top), by);
-        while !gathering.step(flows, usize::MAX) {}
-        self.send(gathering.finish(flows, self.thread));
+        let mut scan = FlowScan::new(candidates(top), by);
+        while !scan.step(flows, usize::MAX) {}
+        self.send(scan.finish(flows, self.thread));
     }
 
     fn send(&self, snapshot: Snapshot) {

@@ -82,14 +82,14 @@ pub struct Trial {
     drops: BTreeMap<&'static str, u64>,
     /// The second stream, if there is one.
     #[serde(flatten)]
-    beside: Option<Beside>,
+    beside: Option<SecondStream>,
     #[serde(flatten)]
     delays: Option<delays::Summary>,
 }
 
 /// The result of the second stream.
 #[derive(Debug, Serialize)]
-struct Beside {
+struct SecondStream {
     /// Packets per second that were sent.
     beside_offered: f64,
     /// Packets per second that arrived.
@@ -98,7 +98,7 @@ struct Beside {
     beside_loss: f64,
 }
 
-impl Beside {
+impl SecondStream {
     fn of(sent: &Sent, received: u64) -> Self {
         Self {
             beside_offered: sent.packets as f64 / sent.seconds,
@@ -238,6 +238,6 @@ fn trial(
         flows: after.flows - before.flows,
         drops,
         delays,
-        beside: streams.get(1).map(|sent| Beside::of(sent, after.beside.saturating_sub(before.beside))),
+        beside: streams.get(1).map(|sent| SecondStream::of(sent, after.beside.saturating_sub(before.beside))),
     })
 }

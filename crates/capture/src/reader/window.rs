@@ -86,9 +86,9 @@ mod tests {
     use super::*;
 
     /// Delivers a few bytes at a time, with interruptions.
-    struct Drip(u64, u64);
+    struct ShortReads(u64, u64);
 
-    impl Read for Drip {
+    impl Read for ShortReads {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             if self.0.is_multiple_of(5) && self.1 == 0 {
                 self.1 = 1;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn bytes_arrive_in_order_for_any_access_pattern() {
-        let mut window = Window::new(Box::new(Drip(0, 0)));
+        let mut window = Window::new(Box::new(ShortReads(0, 0)));
         let mut place = 0;
         for (step, skipped) in
             [(1, 0), (1000, 3), (MAX_BLOCK, MAX_BLOCK as u64 + 1), (0, 700_000), (MAX_BLOCK, 0)]

@@ -5,8 +5,8 @@ use netvm_model::Host;
 use netvm_policy::Action;
 use toml::Value;
 
-use crate::syntax::form::{Plain, Spanned, ToChain, ToPort, ToRouter, Yes};
-use crate::syntax::table::{At, Form, Table};
+use crate::syntax::form::{OnlyTrue, Plain, Spanned, ToChain, ToPort, ToRouter};
+use crate::syntax::table::{Form, Table, ValueLocation};
 
 /// Passes these keys to the table, which writes at most one. If the file has several, only the first is
 /// resolved.
@@ -18,7 +18,7 @@ pub(super) fn keys(terminal: &mut Option<Action>, table: &mut Table<'_>, keys: &
         if first.is_some_and(|first| first != *key) {
             match *key {
                 "chain" | "out" | "router" => table.key(key, &mut String::new(), Plain),
-                _ => table.key(key, &mut false, Yes),
+                _ => table.key(key, &mut false, OnlyTrue),
             };
         } else if table.key(key, &mut value, ByKey(key)).is_some() {
             *terminal = value;
@@ -40,8 +40,8 @@ pub(super) fn exactly_one(table: &mut Table<'_>, keys: &[&'static str], help: &s
 struct ByKey(&'static str);
 
 impl Form<Option<Action>> for ByKey {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<Action>> {
-        let yes = |terminal| Yes.read(at, value)?.then_some(terminal);
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Option<Action>> {
+        let yes = |terminal| OnlyTrue.read(at, value)?.then_some(terminal);
         Some(match self.0 {
             "chain" => Some(Action::Chain(ToChain.read(at, value)?)),
             "out" => Some(Action::Port(ToPort.read(at, value)?)),

@@ -12,10 +12,10 @@ use toml::Value;
 use crate::syntax::field;
 use crate::syntax::finding::{Kind, Span};
 use crate::syntax::form::{
-    Flag, List, Maybe, NUMBERS, Name, Nested, Number, Spanned, TEXTS, Text, ToPort, Word,
+    Flag, List, NUMBERS, Name, Nested, Number, Optional, Spanned, TEXTS, Text, ToPort, Word,
 };
 use crate::syntax::names;
-use crate::syntax::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;
@@ -48,7 +48,7 @@ impl Keys for EngineConfig {
                 .keep();
         }
         table.key("flow_cache", &mut self.flow_cache, Nested("flow_cache"));
-        table.key("flow_monitor", &mut self.flow_monitor, Maybe(Nested("flow_monitor")));
+        table.key("flow_monitor", &mut self.flow_monitor, Optional(Nested("flow_monitor")));
         table.key("nodes", &mut self.nodes, Nodes);
     }
 }
@@ -57,7 +57,7 @@ impl Keys for EngineConfig {
 pub(super) struct Cores;
 
 impl Form<Vec<u32>> for Cores {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<u32>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<u32>> {
         let cores = List(Number(0..=LAST_CORE), NUMBERS).read(at, value)?;
         each_once(at, &cores, value.get_ref().as_array().into_iter().flatten(), "list every core once");
         Some(cores)
@@ -70,7 +70,7 @@ impl Form<Vec<u32>> for Cores {
 
 /// Reports cores that occur twice.
 fn each_once<'a>(
-    at: &At<'_>,
+    at: &ValueLocation<'_>,
     cores: impl IntoIterator<Item = &'a u32>,
     written: impl Iterator<Item = &'a Spanned<'a>>,
     help: &str,
@@ -93,7 +93,7 @@ fn each_once<'a>(
 struct Nodes;
 
 impl Form<Vec<Vec<u32>>> for Nodes {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<Vec<u32>>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<Vec<u32>>> {
         let what = "a list of lists of whole numbers, such as [[0], [1]]";
         let list = value.get_ref().as_array();
         if let Some(item) = list.into_iter().flatten().find(|item| !item.get_ref().is_array()) {
@@ -134,15 +134,15 @@ impl Keys for FlowMonitorConfig {
         table.key("active_timeout", &mut self.active_timeout, Number(1..=DAY));
         table.key("sampling", &mut self.sampling, Number(1..=1_000_000));
         table.key("names", &mut self.names, Flag);
-        table.key("export", &mut self.export, Maybe(Text(str::parse, ToString::to_string)));
-        table.key("eve", &mut self.eve, Maybe(Text(field::absolute_path, show)));
+        table.key("export", &mut self.export, Optional(Text(str::parse, ToString::to_string)));
+        table.key("eve", &mut self.eve, Optional(Text(field::absolute_path, show)));
     }
 }
 
 impl Keys for ApiConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("web", &mut self.web, Maybe(Text(field::loopback, ToString::to_string)));
-        table.key("capture_group", &mut self.capture_group, Maybe(Text(field::user, Clone::clone)));
+        table.key("web", &mut self.web, Optional(Text(field::loopback, ToString::to_string)));
+        table.key("capture_group", &mut self.capture_group, Optional(Text(field::user, Clone::clone)));
         table.key("web_capture", &mut self.web_capture, Flag);
     }
 }
@@ -182,6 +182,6 @@ impl Keys for Group {
         }
         table.key("headroom", &mut self.headroom, Number(0..=32_736));
         table.key("large_buffers", &mut self.large_buffers, Number(0..=8192));
-        table.key("may_send_to", &mut self.may_send_to, Maybe(List(ToPort, TEXTS)));
+        table.key("may_send_to", &mut self.may_send_to, Optional(List(ToPort, TEXTS)));
     }
 }

@@ -13,10 +13,11 @@ use super::engine::Cores;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    InGroup, List, Name, Nested, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, ToRole, Word, text,
+    InGroup, List, Name, Nested, Number, Plain, Spanned, TEXTS, Text, ToPort, ToRole, UnlessDefault, Word,
+    text,
 };
 use crate::syntax::names::{self, INGRESS};
-use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Reader, Table, ValueLocation};
 
 /// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
@@ -41,7 +42,7 @@ impl Keys for NfConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.name("role", "firewall", &mut self.role, Name(names::any));
         table.key("group", &mut self.group, InGroup);
-        table.key("flow_verdicts", &mut self.flow_verdicts, Sparse(Number(0..=u16::MAX.into())));
+        table.key("flow_verdicts", &mut self.flow_verdicts, UnlessDefault(Number(0..=u16::MAX.into())));
         table.key("hang_timeout", &mut self.hang_timeout, Number(0..=u16::MAX.into()));
         if let Some(reader) = table.reader() {
             if !reader.has("group") && reader.file.names.groups.len() > 1 {
@@ -122,7 +123,7 @@ impl Keys for NfLimits {
     }
 }
 
-fn check_command(at: &At<'_>, command: &[String], reader: Option<&Reader<'_>>) {
+fn check_command(at: &ValueLocation<'_>, command: &[String], reader: Option<&Reader<'_>>) {
     if command.first().is_none_or(String::is_empty) {
         at.bad_value("names no program")
             .help("write the program and its arguments, such as [\"netvm-firewall\", \"--rules\", \"fw.rules\"]; leave `command` out for an NF that attaches by itself")
@@ -134,7 +135,7 @@ fn check_command(at: &At<'_>, command: &[String], reader: Option<&Reader<'_>>) {
     }
 }
 
-fn no_nul(at: &At<'_>) {
+fn no_nul(at: &ValueLocation<'_>) {
     at.bad_value("contains a NUL byte").help("a program cannot get one: remove it").keep();
 }
 
@@ -142,7 +143,7 @@ fn no_nul(at: &At<'_>) {
 struct Environment;
 
 impl Form<Vec<(String, String)>> for Environment {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<(String, String)>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<(String, String)>> {
         let DeValue::Table(table) = value.get_ref() else {
             return at.wrong_type(value.get_ref(), "a table of strings, such as { NAME = \"value\" }");
         };
@@ -179,7 +180,7 @@ impl Form<Vec<(String, String)>> for Environment {
 struct To;
 
 impl Form<Output> for To {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Output> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Output> {
         if value.get_ref().is_table() {
             return Nested("output").read(at, value);
         }

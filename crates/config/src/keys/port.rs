@@ -13,11 +13,11 @@ use toml::de::DeValue;
 
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
-    Addresses, Flag, InGroup, List, Maybe, Name, Number, Plain, Spanned, Sparse, TEXTS, Text, ToPort, Vlan,
-    When, one_of, text,
+    Addresses, Flag, InGroup, List, Name, Number, OnlyIf, Optional, Plain, Spanned, TEXTS, Text, ToPort,
+    UnlessDefault, Vlan, one_of, text,
 };
 use crate::syntax::names;
-use crate::syntax::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 /// Longest name of a DMA device (`RTE_DEV_NAME_MAX_LEN` of DPDK, without the NUL byte).
 const DEVICE_BYTES: usize = 63;
@@ -76,9 +76,9 @@ impl Keys for PortConfig {
             at.bad_value(&format!("is {} for {what}", self.queues)).help(help).keep();
         }
         table.key("worker", &mut self.worker, Worker);
-        table.key("node", &mut self.node, Maybe(Number(0..=LAST_NODE)));
+        table.key("node", &mut self.node, Optional(Number(0..=LAST_NODE)));
         table.key("gro", &mut self.gro, Flag);
-        table.key("group", &mut self.group, Maybe(InGroup));
+        table.key("group", &mut self.group, Optional(InGroup));
         self.policy.keys(table);
     }
 }
@@ -87,7 +87,7 @@ impl Keys for PortConfig {
 struct Worker;
 
 impl Form<Option<u8>> for Worker {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<u8>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Option<u8>> {
         match value.get_ref() {
             DeValue::Integer(_) => Number(0..=MAX_WORKERS as u64 - 1).read(at, value).map(Some),
             DeValue::String(_) => one_of(at, text(at, value)?, [("auto", None)].into_iter()),
@@ -105,7 +105,7 @@ impl Form<Option<u8>> for Worker {
 struct Kind;
 
 impl Form<PortKind> for Kind {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<PortKind> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<PortKind> {
         one_of(at, text(at, value)?, PortKind::all().map(|kind| (kind.word(), kind)).into_iter())
     }
 
@@ -138,7 +138,7 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
             table.key(name, namespace, Text(field::namespace, String::clone));
         }
         KeyValue::Mac(mac) => {
-            table.key(name, mac, Maybe(Text(field::card_mac, ToString::to_string)));
+            table.key(name, mac, Optional(Text(field::card_mac, ToString::to_string)));
         }
         KeyValue::Addressing(addresses, own_gateways) => {
             table.key("addresses", addresses, Addresses);
@@ -164,11 +164,11 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         }
         KeyValue::SparseWord(word) => {
             let mut position = word.chosen();
-            table.key(name, &mut position, Sparse(OneOf(word.words())));
+            table.key(name, &mut position, UnlessDefault(OneOf(word.words())));
             word.choose(position);
         }
         KeyValue::Dma(dma) => {
-            table.key(name, dma, Sparse(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
+            table.key(name, dma, UnlessDefault(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
         }
         KeyValue::FrameSize(size) => {
             table.key(name, size, Number(60..=MAX_FRAME));
@@ -177,7 +177,7 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
             table.key(name, number, Number(range));
         }
         KeyValue::Packets(count) => {
-            table.key(name, count, Maybe(Number(1..=i64::MAX as u64)));
+            table.key(name, count, Optional(Number(1..=i64::MAX as u64)));
         }
         KeyValue::Rate(rate, burst) => rate_and_burst(rate, burst, table),
     }
@@ -187,7 +187,7 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
 struct OneOf(Vec<&'static str>);
 
 impl Form<usize> for OneOf {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<usize> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<usize> {
         let words = self.0.iter().enumerate().map(|(position, word)| (*word, position));
         one_of(at, text(at, value)?, words)
     }
@@ -200,7 +200,7 @@ impl Form<usize> for OneOf {
 fn captures(input: &mut Option<PathBuf>, output: &mut Option<PathBuf>, table: &mut Table<'_>) {
     for (key, path) in [("input", input), ("output", output)] {
         let mut text = path.as_ref().map(field::path_text);
-        table.key(key, &mut text, Maybe(Plain));
+        table.key(key, &mut text, Optional(Plain));
         *path = text.map(PathBuf::from);
     }
     if let Some(reader) = table.reader()
@@ -212,9 +212,9 @@ fn captures(input: &mut Option<PathBuf>, output: &mut Option<PathBuf>, table: &m
 
 /// The rate of a source, and its bursts.
 fn rate_and_burst(rate: &mut Option<u64>, burst: &mut u16, table: &mut Table<'_>) {
-    table.key("rate", rate, Maybe(Number(1..=i64::MAX as u64)));
+    table.key("rate", rate, Optional(Number(1..=i64::MAX as u64)));
     let has_rate = table.has("rate", rate.is_some());
-    if let Some(at) = table.key("burst", burst, When(has_rate, Number(1..=u16::MAX.into())))
+    if let Some(at) = table.key("burst", burst, OnlyIf(has_rate, Number(1..=u16::MAX.into())))
         && !has_rate
     {
         at.bad_value("has no effect without `rate`")
@@ -227,9 +227,9 @@ fn rate_and_burst(rate: &mut Option<u64>, burst: &mut u16, table: &mut Table<'_>
 
 impl Keys for SocketRights {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("socket_owner", &mut self.owner, Maybe(Text(field::owner, String::clone)));
+        table.key("socket_owner", &mut self.owner, Optional(Text(field::owner, String::clone)));
         let mode = Text(field::mode, |mode: &u32| format!("{mode:04o}"));
-        table.key("socket_mode", &mut self.mode, Maybe(mode));
+        table.key("socket_mode", &mut self.mode, Optional(mode));
     }
 }
 

@@ -10,24 +10,24 @@ use super::action;
 use super::engine::MAX_MACS;
 use crate::syntax::field;
 use crate::syntax::form::{
-    Flag, Items, Maybe, Name, Nested, Number, OneOrMore, Scalar, Sparse, Vlan, When, Word,
+    Flag, Items, Name, Nested, Number, OneOrMore, OnlyIf, Optional, Scalar, UnlessDefault, Vlan, Word,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Table};
 
 impl Keys for PortPolicy {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("forward", &mut self.forward, Sparse(Nested("forward")));
+        table.key("forward", &mut self.forward, UnlessDefault(Nested("forward")));
         table.key("acl_in", &mut self.acl_in, Word);
         table.key("acl_out", &mut self.acl_out, Word);
-        table.key("vlan", &mut self.vlan, Sparse(Nested("vlan")));
+        table.key("vlan", &mut self.vlan, UnlessDefault(Nested("vlan")));
         table.key("mac_limit", &mut self.mac_limit, Number(0..=MAX_MACS));
-        table.key("storm_control", &mut self.storm_control, Sparse(Nested("storm_control")));
-        table.key("split_horizon", &mut self.split_horizon, Maybe(Name(names::any)));
-        table.key("guard", &mut self.guard, Maybe(Nested("guard")));
-        table.key("police_in", &mut self.police_in, Maybe(Nested("police")));
-        table.key("police_out", &mut self.police_out, Maybe(Nested("police")));
-        table.key("qos", &mut self.qos, Maybe(Nested("qos")));
+        table.key("storm_control", &mut self.storm_control, UnlessDefault(Nested("storm_control")));
+        table.key("split_horizon", &mut self.split_horizon, Optional(Name(names::any)));
+        table.key("guard", &mut self.guard, Optional(Nested("guard")));
+        table.key("police_in", &mut self.police_in, Optional(Nested("police")));
+        table.key("police_out", &mut self.police_out, Optional(Nested("police")));
+        table.key("qos", &mut self.qos, Optional(Nested("qos")));
         table.key("monitor", &mut self.monitor, Flag);
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
@@ -64,7 +64,7 @@ impl Keys for VlanMode {
             Self::Access(vlan) => Some(*vlan),
             _ => None,
         };
-        table.key("access", &mut access, Maybe(Vlan));
+        table.key("access", &mut access, Optional(Vlan));
         if table.has("access", access.is_some()) {
             table.others("ports without `access`", |table| trunk(&mut Vec::new(), &mut None, table));
             *self = access.map_or(Self::Unaware, Self::Access);
@@ -82,7 +82,7 @@ impl Keys for VlanMode {
 fn trunk(vlans: &mut Vec<Span<u16>>, native: &mut Option<VlanId>, table: &mut Table<'_>) {
     let help = "write `{ access = 10 }`, or `{ trunk = [10, \"20-30\"] }`";
     table.required("trunk", help, vlans, OneOrMore(Scalar(field::tagged, field::span_text)));
-    table.key("native", native, Maybe(Vlan));
+    table.key("native", native, Optional(Vlan));
 }
 
 impl Keys for StormLimits {
@@ -131,7 +131,7 @@ impl Keys for QosConfig {
         let mut burst = (!matches!(table, Table::Read(_))).then_some(self.bits.burst);
         let help = "give the port's rate in bits a second, such as `bits = 100_000_000`";
         table.required("bits", help, &mut self.bits.per_second, Number(RATES));
-        table.key("bit_burst", &mut burst, Maybe(Number(1..=*RATES.end())));
+        table.key("bit_burst", &mut burst, Optional(Number(1..=*RATES.end())));
         self.bits.burst = burst.unwrap_or_else(|| MIN_BURST.max(self.bits.per_second / BURSTS_PER_SECOND));
         let help = "list the queues, such as `queues = [{ name = \"voice\", dscp = \"ef\", priority = true }, { name = \"rest\" }]`";
         if let Some(at) = table.required("queues", help, &mut self.queues, Items("a queue"))
@@ -159,9 +159,9 @@ impl Keys for QueueConfig {
             self.id = id;
         }
         table.key("dscp", &mut self.dscp, OneOrMore(Scalar(field::dscp, field::span_text)));
-        table.key("priority", &mut self.priority, Sparse(Flag));
+        table.key("priority", &mut self.priority, UnlessDefault(Flag));
         let shares = !self.priority;
-        if let Some(at) = table.key("weight", &mut self.weight, When(shares, Number(1..=1000)))
+        if let Some(at) = table.key("weight", &mut self.weight, OnlyIf(shares, Number(1..=1000)))
             && !shares
         {
             at.bad_value("has no effect beside `priority`")

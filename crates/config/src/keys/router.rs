@@ -8,7 +8,9 @@ use netvm_wire::MacAddr;
 
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
-use crate::syntax::form::{Addresses, Items, Maybe, Name, Number, Scalar, Sparse, ToPort, Vlan, Word};
+use crate::syntax::form::{
+    Addresses, Items, Name, Number, Optional, Scalar, ToPort, UnlessDefault, Vlan, Word,
+};
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Table};
 
@@ -30,7 +32,7 @@ impl Keys for RouterConfig {
         table.name("name", "blue", &mut self.name, Name(names::router));
         let help = "a router needs at least one: add a [[router.interface]]";
         table.required("interface", help, &mut self.interfaces, Items("[[router.interface]]"));
-        table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
+        table.key("routes", &mut self.routes, UnlessDefault(Items("[[router.routes]]")));
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
         let Some(reader) = table.reader() else { return };
@@ -77,10 +79,10 @@ impl Keys for RouterInterface {
         table.name("name", "lan", &mut self.name, Name(names::interface));
         let help = "name the port of its packets, such as `port = \"uplink\"`";
         table.required("port", help, &mut self.port, ToPort);
-        table.key("vlan", &mut self.vlan, Maybe(Vlan));
+        table.key("vlan", &mut self.vlan, Optional(Vlan));
         table.key("mac", &mut self.mac, Scalar(field::card_mac, ToString::to_string));
         table.key("addresses", &mut self.addresses, Addresses);
         table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
-        table.key("urpf", &mut self.urpf, Maybe(Word));
+        table.key("urpf", &mut self.urpf, Optional(Word));
     }
 }

@@ -12,10 +12,10 @@ use super::action;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    Maybe, Name, Nested, Number, OneOrMore, Scalar, Spanned, Sparse, ToPort, Yes, text,
+    Name, Nested, Number, OneOrMore, OnlyTrue, Optional, Scalar, Spanned, ToPort, UnlessDefault, text,
 };
 use crate::syntax::names;
-use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Reader, Table, ValueLocation};
 
 /// Keys for where packets go.
 const TERMINAL: [&str; 7] = ["chain", "out", "router", "allow", "drop", "reject", "normal"];
@@ -36,19 +36,19 @@ impl Numbered for Rule {
 impl Keys for Rule {
     fn keys(&mut self, table: &mut Table<'_>) {
         let RuleParts { id: _, name, matches, actions } = &mut **self;
-        table.key("name", name, Sparse(Name(names::any)));
+        table.key("name", name, UnlessDefault(Name(names::any)));
         let (mut from, mut to) = (take(&mut matches.from), take(&mut matches.to));
         table.key("from", &mut from, OneOrMore(ToPort));
         table.key("to", &mut to, OneOrMore(ToPort));
-        table.key("match", matches, Sparse(Nested("match")));
+        table.key("match", matches, UnlessDefault(Nested("match")));
         (matches.from, matches.to) = (from, to);
         let mut only_counts = *actions == Actions::default();
-        table.key("set_vlan", &mut actions.set_vlan, Maybe(Scalar(field::tag, field::tag_text)));
-        table.key("queue", &mut actions.queue, Maybe(ToQueue { rule: name }));
-        table.key("mirror", &mut actions.mirror, Maybe(ToPort));
-        table.key("police", &mut actions.police, Maybe(Nested("police")));
+        table.key("set_vlan", &mut actions.set_vlan, Optional(Scalar(field::tag, field::tag_text)));
+        table.key("queue", &mut actions.queue, Optional(ToQueue { rule: name }));
+        table.key("mirror", &mut actions.mirror, Optional(ToPort));
+        table.key("police", &mut actions.police, Optional(Nested("police")));
         action::keys(&mut actions.terminal, table, &TERMINAL);
-        table.key("count", &mut only_counts, Yes);
+        table.key("count", &mut only_counts, OnlyTrue);
         if let Some(reader) = table.reader() {
             check_actions(reader);
         }
@@ -61,7 +61,7 @@ struct ToQueue<'a> {
 }
 
 impl Form<QueueId> for ToQueue<'_> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<QueueId> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<QueueId> {
         let name = text(at, value)?;
         let found = at.file.names.queue(name);
         // A queue whose name could not be read may be meant.
@@ -129,7 +129,7 @@ impl Keys for Match {
         table.key("source_ports", &mut self.source_ports, ports());
         table.key("destination", &mut self.destination, net());
         table.key("destination_ports", &mut self.destination_ports, ports());
-        table.key("tcp_flags", &mut self.tcp_flags, Maybe(Scalar(field::flags, field::flags_text)));
+        table.key("tcp_flags", &mut self.tcp_flags, Optional(Scalar(field::flags, field::flags_text)));
         let icmp_type = |text: &str| field::icmp_type(text, &protocols);
         table.key("icmp_type", &mut self.icmp_type, OneOrMore(Scalar(icmp_type, field::span_text)));
         table.key("icmp_code", &mut self.icmp_code, OneOrMore(Scalar(field::byte, field::span_text)));
@@ -219,8 +219,8 @@ struct RateKeys {
 fn rate(rate: &mut Option<Rate>, table: &mut Table<'_>, keys: RateKeys) {
     let RateKeys { rate: key, burst: burst_key, least_burst } = keys;
     let (mut per_second, mut burst) = (rate.map(|rate| rate.per_second), rate.map(|rate| rate.burst));
-    table.key(key, &mut per_second, Maybe(Number(1..=MAX_RATE)));
-    table.key(burst_key, &mut burst, Maybe(Number(1..=MAX_RATE)));
+    table.key(key, &mut per_second, Optional(Number(1..=MAX_RATE)));
+    table.key(burst_key, &mut burst, Optional(Number(1..=MAX_RATE)));
     if let Some(reader) = table.reader()
         && !reader.has(key)
         && let Some(place) = reader.place.key(burst_key)

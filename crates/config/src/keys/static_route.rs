@@ -7,7 +7,7 @@ use netvm_model::{RouteTarget, RouterConfig, RouterInterface, StaticRoute};
 use netvm_wire::{IpNet, Ipv4Net};
 
 use crate::syntax::finding::Kind;
-use crate::syntax::form::{Flag, Items, Maybe, Name, Number, OneOrMore, Sparse, Text};
+use crate::syntax::form::{Flag, Items, Name, Number, OneOrMore, Optional, Text, UnlessDefault};
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Reader, Table};
 
@@ -32,9 +32,9 @@ impl Keys for StaticRoute {
             blackhole = false;
         }
         table.key("via", &mut via, OneOrMore(Text(str::parse::<IpAddr>, ToString::to_string)));
-        table.key("interface", &mut interface, Maybe(Name(names::interface)));
-        table.key("blackhole", &mut blackhole, Sparse(Flag));
-        table.key("metric", &mut self.metric, Maybe(Number(1..=u64::from(u32::MAX))));
+        table.key("interface", &mut interface, Optional(Name(names::interface)));
+        table.key("blackhole", &mut blackhole, UnlessDefault(Flag));
+        table.key("metric", &mut self.metric, Optional(Number(1..=u64::from(u32::MAX))));
         if let Some(reader) = table.reader() {
             if blackhole && (!via.is_empty() || interface.is_some()) {
                 let other = if via.is_empty() { "interface" } else { "via" };
@@ -58,7 +58,7 @@ pub(crate) struct Routes<'a> {
 
 impl Keys for Routes<'_> {
     fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("routes", &mut self.routes, Sparse(Items("[[router.routes]]")));
+        table.key("routes", &mut self.routes, UnlessDefault(Items("[[router.routes]]")));
         if let Some(reader) = table.reader() {
             check(reader, &self.of.interfaces, &self.routes);
         }

@@ -16,10 +16,10 @@ use super::nf::DEFAULT_USER;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    List, Maybe, Name, Number, Plain, Spanned, TEXTS, Text, ToPort, ToRole, Word, one_of,
+    List, Name, Number, Optional, Plain, Spanned, TEXTS, Text, ToPort, ToRole, Word, one_of,
 };
 use crate::syntax::names;
-use crate::syntax::table::{At, Form, Keys, Numbered, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 /// Most MiB of a VM: a TiB.
 const MAX_MEMORY_MIB: u64 = 1 << 20;
@@ -60,7 +60,7 @@ impl Keys for VmConfig {
         table.key("memory", &mut self.memory, Number(MIN_MEMORY_MIB..=MAX_MEMORY_MIB));
         table.key("cpus", &mut self.cpus, Number(1..=MAX_CPUS));
         table.key("cores", &mut self.cores, Cores);
-        table.key("node", &mut self.node, Maybe(Number(0..=MAX_NODES as u64 - 1)));
+        table.key("node", &mut self.node, Optional(Number(0..=MAX_NODES as u64 - 1)));
         table.key("accel", &mut self.accel, Word);
         table.key("qemu", &mut self.qemu, Text(field::program, String::clone));
         table.key("user", &mut self.user, Text(field::user, String::clone));
@@ -126,7 +126,7 @@ struct Start;
 const MANUAL: &str = "manual";
 
 impl Form<VmStart> for Start {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<VmStart> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<VmStart> {
         match value.get_ref() {
             DeValue::Boolean(true) => Some(VmStart::WithNetvmd),
             DeValue::Boolean(false) => Some(VmStart::OnCommand),
@@ -199,7 +199,7 @@ impl Keys for VmBoot {
         match self {
             Self::Kernel { kernel, initrd, append } => {
                 table.key("kernel", kernel, path());
-                table.key("initrd", initrd, Maybe(path()));
+                table.key("initrd", initrd, Optional(path()));
                 table.key("append", append, Plain);
             }
             Self::Image(image) => drop(table.key("image", image, path())),

@@ -29,7 +29,7 @@ pub(crate) type Spanned<'a> = toml::Spanned<DeValue<'a>>;
 /// How values of a type are read and written.
 pub(crate) trait Form<T> {
     /// Reads a value; what is wrong with it becomes a finding.
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T>;
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T>;
     /// Writes a value, unless it is left out.
     fn write(&self, host: &Host, item: &mut T) -> Option<Value>;
 }
@@ -58,12 +58,23 @@ pub(crate) enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// A key with its value and the value's form. The result is the place of a value that has been read.
-    pub(crate) fn key<T>(&mut self, key: &'static str, item: &mut T, form: impl Form<T>) -> Option<At<'a>> {
+    pub(crate) fn key<T>(
+        &mut self,
+        key: &'static str,
+        item: &mut T,
+        form: impl Form<T>,
+    ) -> Option<ValueLocation<'a>> {
         match self {
             Self::Read(reader) => {
                 reader.known.push(key);
                 let value = reader.place.value(key)?;
-                let at = At { key, span: value.span(), in_list: false, or_list: false, file: reader.file };
+                let at = ValueLocation {
+                    key,
+                    span: value.span(),
+                    in_list: false,
+                    or_list: false,
+                    file: reader.file,
+                };
                 *item = form.read(&at, value)?;
                 Some(at)
             }
@@ -85,7 +96,7 @@ impl<'a> Table<'a> {
         help: &str,
         item: &mut T,
         form: impl Form<T>,
-    ) -> Option<At<'a>> {
+    ) -> Option<ValueLocation<'a>> {
         self.require(key, help);
         self.key(key, item, form)
     }
@@ -106,7 +117,7 @@ impl<'a> Table<'a> {
         example: &str,
         name: &mut String,
         form: impl Form<String>,
-    ) -> Option<At<'a>> {
+    ) -> Option<ValueLocation<'a>> {
         self.required(key, &format!("give it one, such as `{key} = \"{example}\"`"), name, form)
     }
 
@@ -142,7 +153,7 @@ impl<'a> Table<'a> {
 }
 
 /// A value that is being read: its key, its place, and where to report findings.
-pub(crate) struct At<'a> {
+pub(crate) struct ValueLocation<'a> {
     pub(crate) key: &'static str,
     pub(crate) span: Span,
     /// Whether it is an element of the key's list.
@@ -152,7 +163,7 @@ pub(crate) struct At<'a> {
     pub(crate) file: &'a File<'a>,
 }
 
-impl<'a> At<'a> {
+impl<'a> ValueLocation<'a> {
     /// The same for an element of the list.
     pub(crate) const fn element(&self, span: Span) -> Self {
         Self { span, in_list: true, ..*self }

@@ -1,6 +1,6 @@
 //! Where findings are shown, how many, and which are only warnings.
 
-use netvm_config::{ConfigError, Finding, Kind, Lack, load, parse};
+use netvm_config::{ConfigError, Finding, Kind, MissingKind, load, parse};
 
 use crate::errors::{GOOD, good};
 use crate::{findings, found, line_of};
@@ -297,19 +297,19 @@ fn a_file_that_cannot_be_read_is_named() {
 fn an_interface_that_another_program_manages_is_a_warning_at_its_line() {
     let text =
         "[[port]]\nname = \"a\"\nkind = \"af_packet\"\ninterface = \"eth1\"\nforward = { normal = true }\n";
-    let looked_up = |lack| {
+    let looked_up = |kind| {
         netvm_config::parse_on("host.toml", text, |_| {
             let message = "eth1 is managed by somebody".to_owned();
-            vec![netvm_config::Missing { table: "port", item: 0, key: "interface", message, lack }]
+            vec![netvm_config::Missing { table: "port", item: 0, key: "interface", message, kind }]
         })
     };
-    let warnings = looked_up(Lack::Shared).unwrap().warnings;
+    let warnings = looked_up(MissingKind::Shared).unwrap().warnings;
     let found = warnings.iter().find(|finding| finding.kind() == Kind::SharedInterface).unwrap();
     assert!(found.is_warning() && found.position().0 == 4, "{}", found.render(false));
     assert!(found.render(false).contains("used by others, too"), "{}", found.render(false));
-    let warnings = looked_up(Lack::Absent).unwrap().warnings;
+    let warnings = looked_up(MissingKind::Absent).unwrap().warnings;
     assert!(warnings.iter().any(|finding| finding.kind() == Kind::Absent && finding.position().0 == 4));
-    assert!(looked_up(Lack::Missing).is_err());
+    assert!(looked_up(MissingKind::Missing).is_err());
 }
 
 #[test]

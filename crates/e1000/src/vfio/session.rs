@@ -11,7 +11,7 @@ use super::info::{
 use super::message::{MAX_DATA, Reply, command, long, word};
 use super::pci_config::PciConfig;
 use super::stream::Message;
-use crate::files::{CONNECTION, FIRST_MEMORY, FIRST_VECTOR, Files, LINE, Left, PAGES, STATE, UNMASK};
+use crate::files::{CONNECTION, FIRST_MEMORY, FIRST_VECTOR, Files, FilesLeft, LINE, PAGES, STATE, UNMASK};
 use crate::memory::{MapError, MapRequest};
 use crate::nic::{Device, Doorbells, Interrupts, Model, VECTORS};
 
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Goes on with the client of another process: connects its memory and lines to the card. `None` if files are missing.
-    pub(crate) fn reopen(mut self, device: &mut Device, mut left: Left) -> Option<Self> {
+    pub(crate) fn reopen(mut self, device: &mut Device, mut left: FilesLeft) -> Option<Self> {
         let ranges = device.load(|from| {
             self.has_version = from.next() != 0;
             let ranges =

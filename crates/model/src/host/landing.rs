@@ -12,7 +12,7 @@ use crate::port::{Forward, PortConfig, SendsTo};
 
 /// Where packets of a port go without a chain.
 #[derive(Default)]
-struct Onwards {
+struct Destinations {
     ports: Vec<PortId>,
     routers: Vec<RouterId>,
     is_switched: bool,
@@ -60,13 +60,13 @@ impl Host {
         let mut next = 0;
         while let Some(port) = behind.get(next).copied() {
             next += 1;
-            let onwards = Onwards::of(rules, port).with_virtual(self, &virtual_ports);
+            let destinations = Destinations::of(rules, port).with_virtual(self, &virtual_ports);
             for (end, to) in &virtual_ports {
                 let receiver = match to {
                     SendsTo::Parent { port: parent, .. } if *parent == port.id => Some(*end),
-                    SendsTo::Peer(peer) if onwards.includes(self, end) => self.port(*peer),
+                    SendsTo::Peer(peer) if destinations.includes(self, end) => self.port(*peer),
                     // It receives what others have sent to the switch.
-                    SendsTo::Bridge if onwards.includes(self, end) => Some(*end),
+                    SendsTo::Bridge if destinations.includes(self, end) => Some(*end),
                     _ => None,
                 };
                 behind.extend(receiver.filter(|port| !behind.iter().any(|known| known.id == port.id)));
@@ -76,25 +76,25 @@ impl Host {
     }
 }
 
-impl Onwards {
+impl Destinations {
     fn of(rules: &[Rule], port: &PortConfig) -> Self {
-        let mut onwards = Self::default();
+        let mut destinations = Self::default();
         match port.policy.forward {
-            Forward::Port(port) => onwards.ports.push(port),
-            Forward::Router(router) => onwards.routers.push(router),
-            Forward::Normal => onwards.is_switched = true,
+            Forward::Port(port) => destinations.ports.push(port),
+            Forward::Router(router) => destinations.routers.push(router),
+            Forward::Normal => destinations.is_switched = true,
             Forward::Chain(_) | Forward::None => {}
         }
         for rule in rules.iter().filter(|rule| is_from(rule, port.id)) {
             match rule.actions.terminal {
-                Some(Action::Port(port)) => onwards.ports.push(port),
-                Some(Action::Router(router)) => onwards.routers.push(router),
-                Some(Action::Normal) => onwards.is_switched = true,
+                Some(Action::Port(port)) => destinations.ports.push(port),
+                Some(Action::Router(router)) => destinations.routers.push(router),
+                Some(Action::Normal) => destinations.is_switched = true,
                 _ => {}
             }
-            onwards.ports.extend(rule.actions.mirror);
+            destinations.ports.extend(rule.actions.mirror);
         }
-        onwards
+        destinations
     }
 
     /// With where the packets go that leave by ports without a device.

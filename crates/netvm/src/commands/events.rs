@@ -8,7 +8,7 @@ use netvm_api::{Client, Event, EventSeverity};
 use tokio::time::sleep;
 
 use crate::error::CliError;
-use crate::output::{Output, Tone};
+use crate::output::{Output, StateColour};
 
 /// Interval between attempts to reach a netvmd that starts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -71,12 +71,12 @@ fn print<'a>(output: &Output, events: impl IntoIterator<Item = &'a Event>) -> Re
 }
 
 fn draw(event: &Event, output: &Output) -> String {
-    let tone = match event.severity {
-        EventSeverity::Info => Tone::Good,
-        EventSeverity::Warning => Tone::Doubtful,
-        EventSeverity::Error => Tone::Bad,
+    let colour = match event.severity {
+        EventSeverity::Info => StateColour::Good,
+        EventSeverity::Warning => StateColour::Warning,
+        EventSeverity::Error => StateColour::Bad,
     };
-    let word = output.paint(&format!("{:<7}", event.severity.word()), tone);
+    let word = output.paint(&format!("{:<7}", event.severity.word()), colour);
     // Messages contain names that NFs choose.
     let message = netvm_text::line(&event.message);
     format!("{} {:>5}  {word}  {:<17} {message}", clock(event.at), event.number, event.kind.word())

@@ -65,7 +65,7 @@ pub(super) struct Hold(#[expect(dead_code, reason = "closed on drop")] PipeWrite
 
 /// Why the thread woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waited {
+enum WaitResult {
     /// The socket is readable or closed.
     Readable,
     /// The [`Hold`] was dropped.
@@ -100,9 +100,9 @@ impl Connection {
     /// The next message.
     pub(super) fn message<M: DeserializeOwned>(&self, what: &'static str) -> Result<M, SessionError> {
         match self.wait(Some(Instant::now() + MESSAGE_TIMEOUT)) {
-            Waited::Readable => Ok(netvm_attach::receive_bare(&self.socket)?),
-            Waited::Released => Err(AttachError::Closed.into()),
-            Waited::Overdue => Err(SessionError::Silent { what }),
+            WaitResult::Readable => Ok(netvm_attach::receive_bare(&self.socket)?),
+            WaitResult::Released => Err(AttachError::Closed.into()),
+            WaitResult::Overdue => Err(SessionError::Silent { what }),
         }
     }
 
@@ -111,7 +111,7 @@ impl Connection {
         self.wait(None);
     }
 
-    fn wait(&self, until: Option<Instant>) -> Waited {
+    fn wait(&self, until: Option<Instant>) -> WaitResult {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
@@ -120,11 +120,11 @@ impl Connection {
                 PollFd::from_borrowed_fd(self.hold.as_fd(), PollFlags::IN),
             ];
             match poll(&mut fds, left.as_ref()) {
-                Ok(0) => return Waited::Overdue,
-                Ok(_) if fds[1].revents().is_empty() => return Waited::Readable,
+                Ok(0) => return WaitResult::Overdue,
+                Ok(_) if fds[1].revents().is_empty() => return WaitResult::Readable,
                 Err(Errno::INTR) => {}
                 // Unexpected: gives up the connection.
-                Ok(_) | Err(_) => return Waited::Released,
+                Ok(_) | Err(_) => return WaitResult::Released,
             }
         }
     }

@@ -8,7 +8,7 @@ mod sockets;
 
 use std::path::Path;
 
-use netvm_config::{ConfigError, Lack, Loaded, Missing};
+use netvm_config::{ConfigError, Loaded, Missing, MissingKind};
 use netvm_model::{Host, assign_ids};
 
 use crate::process::cores::allowed;
@@ -54,8 +54,10 @@ impl Lookup {
         let is_of_all = |missing: &Missing| missing.table == "engine";
         netvm_config::parse_on(name, text, |host| {
             let missing = self.missing(host, Some(&Host::default())).into_iter();
-            let absent = |missing: Missing| match missing.lack {
-                Lack::Missing if !is_of_all(&missing) => Missing { lack: Lack::Absent, ..missing },
+            let absent = |missing: Missing| match missing.kind {
+                MissingKind::Missing if !is_of_all(&missing) => {
+                    Missing { kind: MissingKind::Absent, ..missing }
+                }
                 _ => missing,
             };
             missing.map(absent).collect()
@@ -106,7 +108,7 @@ impl Lookup {
             "core {core}: netvmd may use only {:?}: correct `cores`, or the CPU affinity of netvmd",
             self.cores
         );
-        Some(Missing { table, item, key: "cores", message, lack: Lack::Missing })
+        Some(Missing { table, item, key: "cores", message, kind: MissingKind::Missing })
     }
 }
 
@@ -125,7 +127,7 @@ fn complete(mut loaded: Loaded, is_daemon: bool) -> Loaded {
 /// Checks a namespace's name. netvmd takes over a namespace that exists.
 fn namespace(item: usize, name: &str) -> Option<Missing> {
     let missing =
-        |message| Some(Missing { table: "router", item, key: "name", message, lack: Lack::Missing });
+        |message| Some(Missing { table: "router", item, key: "name", message, kind: MissingKind::Missing });
     match crate::routers::is_taken(name) {
         Ok(false) => None,
         Ok(true) => missing(format!(

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use netvm_config::{Lack, Missing};
+use netvm_config::{Missing, MissingKind};
 use netvm_model::{Access, ContainerConfig, Host, PortConfig, Resource};
 use netvm_xsk::OpenError;
 use rustix::net::{AddressFamily, SocketType};
@@ -18,13 +18,13 @@ const TUN: &str = "/dev/net/tun";
 
 /// What a port needs and this machine lacks.
 pub(super) fn missing(item: usize, port: &PortConfig, running: &Host) -> Vec<Missing> {
-    let lack = if is_mistake(port) { Lack::Missing } else { Lack::Absent };
-    let missing = |(key, message)| Missing { table: "port", item, key, message, lack };
+    let kind = if is_mistake(port) { MissingKind::Missing } else { MissingKind::Absent };
+    let missing = |(key, message)| Missing { table: "port", item, key, message, kind };
     let found: Vec<Missing> = find(port, running).into_iter().map(missing).collect();
     if !found.is_empty() {
         return found;
     }
-    let shared_by = |(key, message)| Missing { table: "port", item, key, message, lack: Lack::Shared };
+    let shared_by = |(key, message)| Missing { table: "port", item, key, message, kind: MissingKind::Shared };
     shared::shared(port, |interface| index(interface).ok()).into_iter().map(shared_by).collect()
 }
 

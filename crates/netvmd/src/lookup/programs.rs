@@ -1,6 +1,6 @@
 //! Programs, users and cores of NFs and VMs.
 
-use netvm_config::{Lack, Missing};
+use netvm_config::{Missing, MissingKind};
 use netvm_model::{Host, NfConfig, NfStart, VmConfig};
 
 use super::Lookup;
@@ -11,7 +11,7 @@ use crate::vms::{VmProblem, VmSpec};
 impl Lookup {
     /// What an NF needs and this machine lacks.
     pub(super) fn nf(&self, item: usize, nf: &NfConfig) -> Vec<Missing> {
-        let missing = |key, message| Missing { table: "nf", item, key, message, lack: Lack::Missing };
+        let missing = |key, message| Missing { table: "nf", item, key, message, kind: MissingKind::Missing };
         let (command, user, cores, limits) = match &nf.start {
             NfStart::Managed { command, user, cores, limits, .. } => (command, user, cores, limits),
             NfStart::External { users } => {
@@ -46,7 +46,7 @@ impl Lookup {
             item,
             key: problem.key(),
             message: problem.to_string(),
-            lack: Lack::Missing,
+            kind: MissingKind::Missing,
         };
         problems.into_iter().map(missing).collect()
     }

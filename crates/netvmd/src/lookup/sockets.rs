@@ -1,6 +1,6 @@
 //! Users and groups that own sockets of ports.
 
-use netvm_config::{Lack, Missing};
+use netvm_config::{Missing, MissingKind};
 use netvm_model::{PortConfig, SocketIds, SocketRights};
 
 use crate::account::{self, Account, AccountError};
@@ -21,7 +21,7 @@ pub(super) fn ids(socket: &SocketRights) -> Result<SocketIds, AccountError> {
 /// A user or group that does not exist.
 pub(super) fn missing(item: usize, port: &PortConfig) -> Option<Missing> {
     let message = ids(&port.socket).err()?.to_string();
-    Some(Missing { table: "port", item, key: "socket_owner", message, lack: Lack::Missing })
+    Some(Missing { table: "port", item, key: "socket_owner", message, kind: MissingKind::Missing })
 }
 
 #[cfg(test)]

@@ -24,9 +24,9 @@ fn be_the_program() {
     let Ok(program) = std::env::var(PROGRAM) else { return };
     match program.as_str() {
         "forward" => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
-        "shouter" => {
-            let options = Options::new("shouter").with_counters(&[watch::HOSTILE]);
-            netlib::run(&options, |_| Shouter).unwrap();
+        "counting" => {
+            let options = Options::new("counting").with_counters(&[watch::HOSTILE]);
+            netlib::run(&options, |_| CountingNf).unwrap();
         }
         "connect" => sockets::connect(),
         "silent" => std::thread::sleep(Duration::from_secs(600)),
@@ -76,9 +76,9 @@ fn be_the_program() {
 }
 
 /// An NF with a counter.
-struct Shouter;
+struct CountingNf;
 
-impl netlib::NetworkFunction for Shouter {
+impl netlib::NetworkFunction for CountingNf {
     fn packet(&mut self, _: &mut netlib::Packet<'_>) -> netlib::Verdict {
         netlib::Verdict::Next
     }

@@ -109,7 +109,7 @@ fn openapi_describes_every_route_and_what_it_answers() {
     let router = if is_root() { router(&name) } else { String::new() };
     let engine = ENGINE.replace("huge_pages", "flow_monitor = {}\nhuge_pages");
     let mut daemon =
-        Daemon::start(&format!("{engine}{}{router}", forwarding_chain("a", &program("shouter"))));
+        Daemon::start(&format!("{engine}{}{router}", forwarding_chain("a", &program("counting"))));
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
     let document: Value = daemon.get(path::OPENAPI);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{End, Writer};
 use crate::algebra::{covers, intersect};
-use crate::{Effect, Imported, Note, Why};
+use crate::{Effect, Imported, Note, NoteReason};
 use netvm_policy::Action;
 
 /// Number of later rules examined for packets beyond a limit.
@@ -46,7 +46,7 @@ impl Writer<'_> {
             }
             for note in &chain.notes {
                 let said = |other: &Note| {
-                    note.why == Why::Answer && (other.why, &other.what) == (note.why, &note.what)
+                    note.why == NoteReason::Answer && (other.why, &other.what) == (note.why, &note.what)
                 };
                 if !self.out.notes.iter().any(said) {
                     self.out.notes.push(note.clone());
@@ -54,7 +54,7 @@ impl Writer<'_> {
             }
             for (step, reached) in chain.steps.iter().zip(&self.reached[index]) {
                 if !reached {
-                    self.out.notes.push(Note::new(step.line, &step.what, Why::NeverFits));
+                    self.out.notes.push(Note::new(step.line, &step.what, NoteReason::NeverFits));
                 }
             }
         }
@@ -74,13 +74,15 @@ impl Writer<'_> {
             let Some((chain, step)) = origin else { continue };
             let step = &self.program.chains[chain].steps[step];
             if count > 1 {
-                self.note(Note::new(step.line, &step.what, Why::LimitSplit(count)).with(Effect::Wider));
+                self.note(
+                    Note::new(step.line, &step.what, NoteReason::LimitSplit(count)).with(Effect::Wider),
+                );
             }
             // Returning from a base chain accepts: else the step has no rule.
             let is_base = self.program.bases.iter().any(|base| base.chain == chain);
             let accepts = step.end == End::Accept || (step.end == End::Return && is_base);
             if accepts && !self.rest_is_dropped(first) {
-                self.note(Note::new(step.line, &step.what, Why::LimitDrops).with(Effect::Stricter));
+                self.note(Note::new(step.line, &step.what, NoteReason::LimitDrops).with(Effect::Stricter));
             }
         }
     }
@@ -118,6 +120,6 @@ impl Writer<'_> {
                 rule.matches.to = self.ports.to_vec();
             }
         }
-        self.note(Note::new(line, "outgoing interface", Why::Egress));
+        self.note(Note::new(line, "outgoing interface", NoteReason::Egress));
     }
 }

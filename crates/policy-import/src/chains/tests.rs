@@ -18,7 +18,7 @@ fn step(line: u32, fits: &[Match], end: End) -> Step {
 }
 
 fn chain(name: &str, steps: Vec<Step>) -> Chain {
-    Chain { steps, ..Chain::new(name, 1, Some(Why::Unreached)) }
+    Chain { steps, ..Chain::new(name, 1, Some(NoteReason::Unreached)) }
 }
 
 fn ip() -> Match {
@@ -208,7 +208,11 @@ fn unreachable_rules_are_noted() {
     let notes: Vec<_> = imported.notes.iter().map(|note| (note.line, note.what.as_str(), note.why)).collect();
     assert_eq!(
         notes,
-        [(1, "chain c", Why::Unreached), (3, "rule 3", Why::NeverFits), (6, "rule 6", Why::NeverFits)]
+        [
+            (1, "chain c", NoteReason::Unreached),
+            (3, "rule 3", NoteReason::NeverFits),
+            (6, "rule 6", NoteReason::NeverFits)
+        ]
     );
     let [policy] = &imported.rules[..] else { panic!("{:?}", imported.rules) };
     assert_eq!((policy.name.as_str(), policy.actions.terminal), ("policy of a", Some(Action::Drop)));
@@ -226,7 +230,7 @@ fn one_rule_on_transmitted_packets_makes_all_so() {
     let imported = expand(&program(&[out]), &PORTS).unwrap();
     let to: Vec<_> = imported.rules.iter().map(|rule| rule.matches.to.clone()).collect();
     assert_eq!(to, [PORTS.to_vec(), vec![PortId(2)], PORTS.to_vec()]);
-    assert_eq!(imported.notes, [Note::new(3, "outgoing interface", Why::Egress)]);
+    assert_eq!(imported.notes, [Note::new(3, "outgoing interface", NoteReason::Egress)]);
 }
 
 #[test]
@@ -243,10 +247,10 @@ fn different_limits_are_noted() {
     assert_eq!(notes(vec![limited(&web, End::Accept)], false), []);
     assert_eq!(notes(vec![limited(&web, End::Accept), step(3, &[tcp(22..=22)], End::Accept)], false), []);
     // The file accepts them.
-    assert_eq!(notes(vec![limited(&web, End::Accept)], true), [Why::LimitDrops]);
+    assert_eq!(notes(vec![limited(&web, End::Accept)], true), [NoteReason::LimitDrops]);
     assert_eq!(
         notes(vec![limited(&web, End::Accept), step(3, &[tcp(1..=90)], End::Accept)], false),
-        [Why::LimitDrops]
+        [NoteReason::LimitDrops]
     );
     // So does its last base chain, whose packets the first one accepted, although that one drops others.
     let program = Program {
@@ -257,8 +261,11 @@ fn different_limits_are_noted() {
         bases: vec![base(0, false), base(1, true)],
     };
     let imported = expand(&program, &[]).unwrap();
-    assert_eq!(imported.notes.iter().map(|note| note.why).collect::<Vec<_>>(), [Why::LimitDrops]);
+    assert_eq!(imported.notes.iter().map(|note| note.why).collect::<Vec<_>>(), [NoteReason::LimitDrops]);
     // Packets beyond the limit are dropped and the others continue, as in the file.
     assert_eq!(notes(vec![limited(&web, End::Next)], true), []);
-    assert_eq!(notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true), [Why::LimitSplit(2)]);
+    assert_eq!(
+        notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true),
+        [NoteReason::LimitSplit(2)]
+    );
 }

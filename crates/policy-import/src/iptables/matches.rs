@@ -8,7 +8,7 @@ use super::rule::{Draft, RuleReader, Stop};
 use super::words::Word;
 use crate::algebra::{Field, Ranges, other_flags, other_macs, prefix_range};
 use crate::names::{dscp, number, protocol, tcp_flag};
-use crate::{IpVersion, Why};
+use crate::{IpVersion, NoteReason};
 use netvm_policy::Masked;
 use netvm_policy::{Match, mac_bits};
 
@@ -61,7 +61,7 @@ impl RuleReader<'_> {
                 Ok(())
             }
             "--tos" => self.tos(draft, start, negated),
-            _ => Err(self.without(start, Why::Match)),
+            _ => Err(self.without(start, NoteReason::Match)),
         }
     }
 
@@ -88,7 +88,7 @@ impl RuleReader<'_> {
                         (None, Some(mask)) => {
                             let length = (mask << (128 - bits)).leading_ones() as u8;
                             if prefix_range(u128::MAX >> (128 - bits), length, bits).0 != mask {
-                                return Err(Stop::Note(self.since(start), Why::Mask));
+                                return Err(Stop::Note(self.since(start), NoteReason::Mask));
                             }
                             length
                         }
@@ -169,7 +169,7 @@ impl RuleReader<'_> {
             return Ok(());
         }
         if ports.is_empty() || (named.is_empty() && !is_known) {
-            return Err(Stop::Note(self.since(start), Why::Interface));
+            return Err(Stop::Note(self.since(start), NoteReason::Interface));
         }
         let place = match comes_in {
             true => Match { from: ports, ..Match::default() },
@@ -255,7 +255,7 @@ impl RuleReader<'_> {
             return Err(self.expected("a byte and a mask, as in 0x20/0xfc", word).into());
         };
         if mask & 3 != 0 {
-            return Err(Stop::Note(self.since(start), Why::EcnBits));
+            return Err(Stop::Note(self.since(start), NoteReason::EcnBits));
         }
         let points =
             (0..64).filter(|point| point << 2 & mask == value).map(|point| (point.into(), point.into()));

@@ -32,7 +32,7 @@ use thiserror::Error;
 use self::rule::RuleReader;
 use self::words::{OpenQuote, Word, words};
 use super::chains::{Base, Chain, ExpandError, Program, expand};
-use super::{Effect, Imported, Interfaces, IpVersion, Note, Token, Why};
+use super::{Effect, Imported, Interfaces, IpVersion, Note, NoteReason, Token};
 use netvm_policy::Match;
 
 /// A text is not output of `iptables-save`. Lines and columns count from 1.
@@ -175,7 +175,7 @@ impl Reader<'_> {
                 let drops = words.get(1).is_some_and(|policy| policy.text == "DROP");
                 if drops && !LOCAL.contains(&&name[1..]) {
                     let what = format!("table {}: {name} DROP", table.name);
-                    self.notes.push(Note::new(line, what, Why::TableRule).with(Effect::Wider));
+                    self.notes.push(Note::new(line, what, NoteReason::TableRule).with(Effect::Wider));
                     table.noted = true;
                 }
                 return Ok(());
@@ -191,7 +191,7 @@ impl Reader<'_> {
                 }
                 if !LOCAL.contains(&&*chain.text) && !is_harmless(options, &table.chains) {
                     let what = format!("table {}: {}", table.name, text.trim());
-                    self.notes.push(Note::new(line, what, Why::TableRule).with(Effect::Wider));
+                    self.notes.push(Note::new(line, what, NoteReason::TableRule).with(Effect::Wider));
                     table.noted = true;
                 }
                 Ok(())
@@ -226,7 +226,7 @@ impl Reader<'_> {
             let scope = Match { ether_type: vec![self.version.ether_type()], ..Match::default() };
             program.bases.push(Base { chain, line, scope, accepts });
         }
-        let unreached = if policy.is_some() { Why::Hook } else { Why::Unreached };
+        let unreached = if policy.is_some() { NoteReason::Hook } else { NoteReason::Unreached };
         program.chains.push(Chain::new(name, line, Some(unreached)));
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Reader<'_> {
                 return Err(IptablesError::NoCommit { line, table: name });
             }
             if name != "filter" && rules > 0 && !noted {
-                self.notes.push(Note::new(line, format!("table {name} ({rules} rules)"), Why::Table));
+                self.notes.push(Note::new(line, format!("table {name} ({rules} rules)"), NoteReason::Table));
             }
         }
         let mut imported = expand(&self.filter.program, &self.interfaces.all())?;

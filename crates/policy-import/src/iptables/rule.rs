@@ -8,7 +8,7 @@ use crate::algebra::{Field, Ranges, product, with_transport_header};
 use crate::chains::{End, Step};
 use crate::limit::{Limit, seconds};
 use crate::names::number;
-use crate::{Interfaces, IpVersion, Note, Why};
+use crate::{Interfaces, IpVersion, Note, NoteReason};
 use netvm_policy::Match;
 
 /// Targets without equivalent after which packets go on to the next rule, with the fields that rules match as they are.
@@ -42,7 +42,7 @@ pub(super) const CONTINUING_TARGETS: [&str; 24] = [
 /// The parser of a rule stops.
 pub(super) enum Stop {
     /// The rule has no equivalent: the words and the reason.
-    Note(String, Why),
+    Note(String, NoteReason),
     /// The rule is malformed.
     Error(IptablesError),
 }
@@ -79,7 +79,7 @@ pub(super) struct Draft {
     late: bool,
     end: End,
     /// The words of the target, and its difference.
-    target: Option<(String, Why)>,
+    target: Option<(String, NoteReason)>,
 }
 
 impl Draft {
@@ -116,8 +116,8 @@ impl<'a> RuleReader<'a> {
         let mut draft = Draft::new();
         match self.options(&mut draft).and_then(|()| self.step(&draft, chain)) {
             Ok((step, notes)) => Ok((Some(step), notes)),
-            Err(Stop::Note(what, Why::Interface)) if self.interfaces.is_complete() => {
-                Ok((None, vec![Note::new(line, what, Why::Interface)]))
+            Err(Stop::Note(what, NoteReason::Interface)) if self.interfaces.is_complete() => {
+                Ok((None, vec![Note::new(line, what, NoteReason::Interface)]))
             }
             Err(Stop::Note(what, why)) => Ok((Some(self.unsure(draft, chain, what, why)), vec![])),
             Err(Stop::Error(error)) => Err(error),
@@ -125,7 +125,7 @@ impl<'a> RuleReader<'a> {
     }
 
     /// The step of a rule without equivalent: the packets that may match it, and what it does to them.
-    fn unsure(&self, draft: Draft, chain: &str, option: String, why: Why) -> Step {
+    fn unsure(&self, draft: Draft, chain: &str, option: String, why: NoteReason) -> Step {
         let Draft { fits, name, .. } = draft;
         let what = format!("rule of chain {chain}");
         Step { line: self.line, what, name, fits, police: None, end: self.end(), unsure: Some((option, why)) }
@@ -181,8 +181,10 @@ impl<'a> RuleReader<'a> {
         let mut notes = vec![];
         let mut note = |what: String, why| notes.push(Note::new(self.line, what, why));
         match &draft.target {
-            Some((what, Why::Answer)) if !is_same_answer(what, &fits) => note(what.clone(), Why::Answer),
-            Some((what, why)) if *why != Why::Answer => return Err(Stop::Note(what.clone(), *why)),
+            Some((what, NoteReason::Answer)) if !is_same_answer(what, &fits) => {
+                note(what.clone(), NoteReason::Answer);
+            }
+            Some((what, why)) if *why != NoteReason::Answer => return Err(Stop::Note(what.clone(), *why)),
             _ => {}
         }
         let mut police = None;
@@ -207,7 +209,7 @@ impl<'a> RuleReader<'a> {
         if fits.iter().flat_map(|fits| &fits.protocol).all(|protocol| protocol.has_ports()) {
             return Ok(());
         }
-        Err(Stop::Note("ports".into(), Why::NoPorts))
+        Err(Stop::Note("ports".into(), NoteReason::NoPorts))
     }
 
     fn target(&mut self, draft: &mut Draft, start: usize) -> Result<(), Stop> {
@@ -228,13 +230,14 @@ impl<'a> RuleReader<'a> {
                 if self.skip("--reject-with") {
                     self.value("what to answer")?;
                 }
-                draft.target = Some((self.since(start), Why::Answer));
+                draft.target = Some((self.since(start), NoteReason::Answer));
                 End::Reject
             }
             name => {
                 let log = matches!(name, "LOG" | "NFLOG" | "ULOG");
                 self.at = self.words.len();
-                draft.target = Some((self.since(start), if log { Why::Log } else { Why::Action }));
+                draft.target =
+                    Some((self.since(start), if log { NoteReason::Log } else { NoteReason::Action }));
                 End::Next
             }
         };
@@ -250,8 +253,8 @@ impl<'a> RuleReader<'a> {
                 draft.late = false;
             }
             "multiport" | "iprange" | "mac" | "dscp" | "tos" | "physdev" | "comment" => {}
-            "conntrack" | "state" => return Err(self.without(start, Why::ConnectionState)),
-            _ => return Err(self.without(start, Why::Match)),
+            "conntrack" | "state" => return Err(self.without(start, NoteReason::ConnectionState)),
+            _ => return Err(self.without(start, NoteReason::Match)),
         }
         Ok(())
     }
@@ -284,19 +287,19 @@ impl<'a> RuleReader<'a> {
                 // Byte rates look like 512kb/s.
                 let bytes = value.text.contains("b/");
                 let Some((rate, per)) = rate else {
-                    return Err(if bytes { self.without(start, Why::Match) } else { expected.into() });
+                    return Err(if bytes { self.without(start, NoteReason::Match) } else { expected.into() });
                 };
                 (limit.rate, limit.seconds) = (rate, per);
                 limit.above = negated != (&*option == "--hashlimit-above");
             }
             "--hashlimit-burst" => match number(&value.text) {
                 Some(burst) => limit.burst = burst,
-                None => return Err(self.without(start, Why::Match)),
+                None => return Err(self.without(start, NoteReason::Match)),
             },
             "--hashlimit-name" => {}
             name if name.starts_with("--hashlimit-htable") => {}
-            "--hashlimit-mode" => return Err(self.without(start, Why::LimitPerKey)),
-            _ => return Err(self.without(start, Why::Match)),
+            "--hashlimit-mode" => return Err(self.without(start, NoteReason::LimitPerKey)),
+            _ => return Err(self.without(start, NoteReason::Match)),
         }
         Ok(())
     }
@@ -325,7 +328,7 @@ impl<'a> RuleReader<'a> {
     }
 
     /// Stops because an option, or a match with its options, has no equivalent.
-    pub(super) fn without(&mut self, start: usize, why: Why) -> Stop {
+    pub(super) fn without(&mut self, start: usize, why: NoteReason) -> Stop {
         let module = matches!(&*self.words[start].text, "-m" | "--match");
         let ends = |word: &str| match module {
             true => ["-m", "-j", "-g", "--match", "--jump", "--goto"].contains(&word),

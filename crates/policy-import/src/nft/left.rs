@@ -7,12 +7,12 @@ use super::reader::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
 use crate::algebra::Field;
-use crate::{IpVersion, Why};
+use crate::{IpVersion, NoteReason};
 use netvm_policy::Match;
 use netvm_policy::Span;
 
 /// A field and its implied conditions.
-pub(super) struct Left<'v> {
+pub(super) struct LeftOperand<'v> {
     pub(super) what: String,
     /// The packets that have the field.
     pub(super) implies: Match,
@@ -23,7 +23,7 @@ pub(super) struct Left<'v> {
     /// Whether it belongs to the transport header.
     pub(super) transport: bool,
     /// Why rules with it are skipped, unless other matches of the rule make it exact.
-    pub(super) differs: Option<Why>,
+    pub(super) differs: Option<NoteReason>,
 }
 
 /// The field in a match.
@@ -53,7 +53,7 @@ fn version(version: IpVersion) -> Match {
 
 impl RuleReader<'_> {
     /// The fields of a left side; several if concatenated.
-    pub(super) fn left<'v>(&self, left: &'v Value) -> Result<Vec<Left<'v>>, Stop> {
+    pub(super) fn left<'v>(&self, left: &'v Value) -> Result<Vec<LeftOperand<'v>>, Stop> {
         let Some((kind, inner)) = single(left) else {
             return Err(self.schema("a field of packets", left).into());
         };
@@ -73,7 +73,7 @@ impl RuleReader<'_> {
                 let mut fields = self.left(left)?;
                 match &mut fields[..] {
                     [field] if field.mask.is_none() => field.mask = Some(mask),
-                    _ => return Err(Stop::Note("mask".into(), Why::Match)),
+                    _ => return Err(Stop::Note("mask".into(), NoteReason::Match)),
                 }
                 Ok(fields)
             }
@@ -81,17 +81,17 @@ impl RuleReader<'_> {
             "meta" => self.meta(inner).map(|field| vec![field]),
             "ct" => {
                 let key = inner.get("key").and_then(Value::as_str).unwrap_or_default();
-                Err(Stop::Note(format!("ct {key}"), Why::ConnectionState))
+                Err(Stop::Note(format!("ct {key}"), NoteReason::ConnectionState))
             }
-            other => Err(Stop::Note(other.to_owned(), Why::Match)),
+            other => Err(Stop::Note(other.to_owned(), NoteReason::Match)),
         }
     }
 
-    fn payload<'v>(&self, payload: &Value) -> Result<Left<'v>, Stop> {
+    fn payload<'v>(&self, payload: &Value) -> Result<LeftOperand<'v>, Stop> {
         let text = |key| payload.get(key).and_then(Value::as_str);
         let (Some(protocol), Some(name)) = (text("protocol"), text("field")) else {
             return Err(match payload.get("base") {
-                Some(_) => Stop::Note("raw payload".into(), Why::Match),
+                Some(_) => Stop::Note("raw payload".into(), NoteReason::Match),
                 None => self.schema("protocol and field", payload).into(),
             });
         };
@@ -110,7 +110,7 @@ impl RuleReader<'_> {
             ("ip6", "daddr") => (version(v6), Target::Field(Field::Destination(v6)), Kind::Address(v6)),
             ("ip6", "dscp") => (version(v6), Target::Field(Field::Dscp), Kind::Dscp),
             ("ip6", "nexthdr") => {
-                differs = Some(Why::FirstHeader);
+                differs = Some(NoteReason::FirstHeader);
                 (version(v6), Target::Field(Field::Protocol), Kind::Protocol)
             }
             ("tcp" | "udp" | "sctp" | "th", "sport" | "dport") => {
@@ -119,14 +119,16 @@ impl RuleReader<'_> {
                     "udp" => l4(IpProto::UDP),
                     "sctp" => l4(IpProto::SCTP),
                     _ => {
-                        differs = Some(Why::SomePorts);
+                        differs = Some(NoteReason::SomePorts);
                         Match { protocol: vec![IpProto::TCP, IpProto::UDP, IpProto::SCTP], ..ip() }
                     }
                 };
                 let field = if name == "sport" { Field::SourcePorts } else { Field::DestinationPorts };
                 (implies, Target::Field(field), Kind::Port)
             }
-            (_, "sport" | "dport") => return Err(Stop::Note(format!("{protocol} {name}"), Why::NoPorts)),
+            (_, "sport" | "dport") => {
+                return Err(Stop::Note(format!("{protocol} {name}"), NoteReason::NoPorts));
+            }
             ("tcp", "flags") => (l4(IpProto::TCP), Target::Flags, Kind::Flags),
             ("icmp" | "icmpv6", "type" | "code") => {
                 let (protocol, version) = match protocol {
@@ -147,13 +149,21 @@ impl RuleReader<'_> {
             ("arp", "operation") => (arp(), Target::Field(Field::ArpOperation), Kind::Operation),
             ("arp", "saddr ip") => (arp(), Target::Field(Field::Source(v4)), Kind::Address(v4)),
             ("arp", "daddr ip") => (arp(), Target::Field(Field::Destination(v4)), Kind::Address(v4)),
-            _ => return Err(Stop::Note(format!("{protocol} {name}"), Why::Match)),
+            _ => return Err(Stop::Note(format!("{protocol} {name}"), NoteReason::Match)),
         };
         let transport = matches!(protocol, "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6");
-        Ok(Left { what: format!("{protocol} {name}"), implies, target, kind, mask: None, transport, differs })
+        Ok(LeftOperand {
+            what: format!("{protocol} {name}"),
+            implies,
+            target,
+            kind,
+            mask: None,
+            transport,
+            differs,
+        })
     }
 
-    fn meta<'v>(&self, meta: &Value) -> Result<Left<'v>, Stop> {
+    fn meta<'v>(&self, meta: &Value) -> Result<LeftOperand<'v>, Stop> {
         let Some(key) = meta.get("key").and_then(Value::as_str) else {
             return Err(self.schema("a key", meta).into());
         };
@@ -163,9 +173,9 @@ impl RuleReader<'_> {
             "l4proto" => (ip(), Target::Field(Field::Protocol), Kind::Protocol),
             "nfproto" => (ip(), Target::EtherType, Kind::Family),
             "protocol" => (Match::default(), Target::EtherType, Kind::EtherType),
-            _ => return Err(Stop::Note(format!("meta {key}"), Why::Match)),
+            _ => return Err(Stop::Note(format!("meta {key}"), NoteReason::Match)),
         };
         let what = format!("meta {key}");
-        Ok(Left { what, implies, target, kind, mask: None, transport: false, differs: None })
+        Ok(LeftOperand { what, implies, target, kind, mask: None, transport: false, differs: None })
     }
 }

@@ -3,10 +3,10 @@
 use netvm_wire::{EtherType, Fragment};
 use serde_json::Value;
 
-use super::left::{Left, Target};
+use super::left::{LeftOperand, Target};
 use super::reader::{Draft, RuleReader, Stop};
 use super::symbols::Kind;
-use crate::Why;
+use crate::NoteReason;
 use crate::algebra::{Ranges, macs, other_flags, other_macs, prefix_range, product, without};
 use netvm_policy::Match;
 use netvm_policy::{Masked, Span};
@@ -64,9 +64,9 @@ impl<'a> RuleReader<'a> {
                     Comparison::NotEqual => {
                         let all = [Match::default()];
                         let others = without(&all, &fits, &self.interfaces.all(), MAX_OPPOSITE);
-                        others.ok_or_else(|| Stop::Note(name(fields), Why::Opposite))?
+                        others.ok_or_else(|| Stop::Note(name(fields), NoteReason::Opposite))?
                     }
-                    _ => return Err(Stop::Note(name(fields), Why::Match)),
+                    _ => return Err(Stop::Note(name(fields), NoteReason::Match)),
                 }
             }
         };
@@ -75,13 +75,13 @@ impl<'a> RuleReader<'a> {
     }
 
     /// Narrows to packets with the fields.
-    pub(super) fn implied(&self, draft: &mut Draft, fields: &[Left<'_>]) -> Result<(), Stop> {
+    pub(super) fn implied(&self, draft: &mut Draft, fields: &[LeftOperand<'_>]) -> Result<(), Stop> {
         for field in fields {
             let known = |fits: &Match| {
                 !fits.protocol.is_empty() && fits.protocol.iter().all(|protocol| protocol.has_ports())
             };
             if let Some(why) = field.differs
-                && !(why == Why::SomePorts && draft.fits.iter().all(known))
+                && !(why == NoteReason::SomePorts && draft.fits.iter().all(known))
             {
                 return Err(Stop::Note(field.what.clone(), why));
             }
@@ -95,7 +95,7 @@ impl<'a> RuleReader<'a> {
     pub(super) fn concatenations(
         &self,
         draft: &mut Draft,
-        fields: &[Left<'a>],
+        fields: &[LeftOperand<'a>],
         right: &'a Value,
     ) -> Result<Vec<Match>, Stop> {
         let mut all = vec![];
@@ -119,7 +119,7 @@ impl<'a> RuleReader<'a> {
     pub(super) fn fits(
         &self,
         draft: &mut Draft,
-        left: &Left<'a>,
+        left: &LeftOperand<'a>,
         operator: Comparison,
         right: &'a Value,
     ) -> Result<Vec<Match>, Stop> {
@@ -143,7 +143,12 @@ impl<'a> RuleReader<'a> {
     }
 
     /// The values that satisfy the comparison.
-    fn compared(&self, left: &Left<'_>, operator: Comparison, right: &'a Value) -> Result<Ranges, Stop> {
+    fn compared(
+        &self,
+        left: &LeftOperand<'_>,
+        operator: Comparison,
+        right: &'a Value,
+    ) -> Result<Ranges, Stop> {
         let kind = left.kind;
         let mut values = self.ranges(kind, right)?;
         if let Some(mask) = left.mask {
@@ -161,10 +166,10 @@ impl<'a> RuleReader<'a> {
                         Ranges::union([])
                     };
                 }
-                _ => return Err(Stop::Note(left.what.clone(), Why::Mask)),
+                _ => return Err(Stop::Note(left.what.clone(), NoteReason::Mask)),
             }
             if !matches!(operator, Comparison::Equal | Comparison::NotEqual) {
-                return Err(Stop::Note(left.what.clone(), Why::Match));
+                return Err(Stop::Note(left.what.clone(), NoteReason::Match));
             }
         }
         let highest = kind.highest();
@@ -182,12 +187,12 @@ impl<'a> RuleReader<'a> {
             Comparison::LessOrEqual => Ranges::one(0, only(&values)?),
             Comparison::More => Ranges::one(0, only(&values)?).complement(highest),
             Comparison::MoreOrEqual => Ranges::one(only(&values)?, highest),
-            Comparison::NoBit => return Err(Stop::Note(left.what.clone(), Why::Match)),
+            Comparison::NoBit => return Err(Stop::Note(left.what.clone(), NoteReason::Match)),
         })
     }
 
     /// EtherTypes after the VLAN tags. Their complement exists only if the table's family limits the EtherTypes.
-    fn ether_types(&self, left: &Left<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
+    fn ether_types(&self, left: &LeftOperand<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
         let universe = match (self.family, left.kind) {
             ("ip", _) => Some(&[EtherType::IPV4][..]),
             ("ip6", _) => Some(&[EtherType::IPV6][..]),
@@ -200,20 +205,20 @@ impl<'a> RuleReader<'a> {
             None => {
                 let count = values.iter().fold(0, |count, (first, last)| count + (last - first + 1));
                 if count > MAX_ETHER_TYPES {
-                    return Err(Stop::Note(left.what.clone(), Why::Opposite));
+                    return Err(Stop::Note(left.what.clone(), NoteReason::Opposite));
                 }
                 let all = values.iter().flat_map(|(first, last)| first as u16..=last as u16);
                 all.map(EtherType).collect()
             }
         };
         if kinds.iter().any(|kind| kind.is_vlan()) {
-            return Err(Stop::Note(format!("{} of a tag", left.what), Why::Match));
+            return Err(Stop::Note(format!("{} of a tag", left.what), NoteReason::Match));
         }
         Ok(if kinds.is_empty() { vec![] } else { vec![Match { ether_type: kinds, ..Match::default() }] })
     }
 
     /// EtherTypes directly after the MAC addresses: of untagged frames, or the tag's.
-    fn frame_types(&self, left: &Left<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
+    fn frame_types(&self, left: &LeftOperand<'_>, values: &Ranges) -> Result<Vec<Match>, Stop> {
         let tag = Ranges::single(EtherType::VLAN.0.into());
         let mut fits = vec![];
         if !values.intersect(&tag).is_empty() {
@@ -225,7 +230,12 @@ impl<'a> RuleReader<'a> {
         Ok(fits)
     }
 
-    fn flags(&self, left: &Left<'_>, operator: Comparison, right: &'a Value) -> Result<Vec<Match>, Stop> {
+    fn flags(
+        &self,
+        left: &LeftOperand<'_>,
+        operator: Comparison,
+        right: &'a Value,
+    ) -> Result<Vec<Match>, Stop> {
         let mask = left.mask.map_or(Ok(0xff), |mask| self.bits(Kind::Flags, mask))? as u8;
         let fit = |flags: Masked<u8>| Match { tcp_flags: Some(flags), ..Match::default() };
         let mut values = vec![];
@@ -248,13 +258,18 @@ impl<'a> RuleReader<'a> {
                     .fold(all, |rest, flags| product(&rest, &other_flags(flags).map(fit).collect::<Vec<_>>()))
             }
             Comparison::NoBit => vec![fit(Masked::<u8>::new(0, bits))],
-            _ => return Err(Stop::Note(left.what.clone(), Why::Match)),
+            _ => return Err(Stop::Note(left.what.clone(), NoteReason::Match)),
         })
     }
 
     /// `ip frag-off & 0x1fff != 0` is a later fragment; the flow key lacks other bits.
-    fn fragments(&self, left: &Left<'_>, operator: Comparison, right: &'a Value) -> Result<Vec<Match>, Stop> {
-        let stop = || Stop::Note(left.what.clone(), Why::Match);
+    fn fragments(
+        &self,
+        left: &LeftOperand<'_>,
+        operator: Comparison,
+        right: &'a Value,
+    ) -> Result<Vec<Match>, Stop> {
+        let stop = || Stop::Note(left.what.clone(), NoteReason::Match);
         let mask = left.mask.map_or(Ok(0), |mask| self.bits(Kind::Number, mask))?;
         let zero = self.ranges(Kind::Number, right)? == Ranges::single(0);
         let kinds = match operator {
@@ -270,7 +285,7 @@ impl<'a> RuleReader<'a> {
     fn places(
         &self,
         draft: &mut Draft,
-        left: &Left<'_>,
+        left: &LeftOperand<'_>,
         operator: Comparison,
         right: &'a Value,
     ) -> Result<Vec<Match>, Stop> {
@@ -278,7 +293,7 @@ impl<'a> RuleReader<'a> {
         let mut unknown = vec![];
         for element in self.elements(right)? {
             let Some(name) = element.as_str() else {
-                return Err(Stop::Note(format!("{} {element}", left.what), Why::Match));
+                return Err(Stop::Note(format!("{} {element}", left.what), NoteReason::Match));
             };
             let named = self.interfaces.named(name, '*');
             if named.is_empty() {
@@ -290,23 +305,23 @@ impl<'a> RuleReader<'a> {
         match operator {
             Comparison::Equal | Comparison::AnyBit => {
                 if all_unknown {
-                    return Err(Stop::Note(unknown.join(", "), Why::Interface));
+                    return Err(Stop::Note(unknown.join(", "), NoteReason::Interface));
                 }
-                draft.notes.extend(unknown.into_iter().map(|name| (name, Why::SomeInterfaces)));
+                draft.notes.extend(unknown.into_iter().map(|name| (name, NoteReason::SomeInterfaces)));
             }
             Comparison::NotEqual => {
                 let is_complete = self.interfaces.is_complete();
                 if !unknown.is_empty() && !is_complete {
-                    return Err(Stop::Note(unknown.join(", "), Why::Interface));
+                    return Err(Stop::Note(unknown.join(", "), NoteReason::Interface));
                 }
                 let all = self.interfaces.all();
                 ports = all.into_iter().filter(|port| !ports.contains(port)).collect();
                 // It applies to ports that the list should have.
                 if ports.is_empty() && !is_complete {
-                    return Err(Stop::Note(format!("{} != {right}", left.what), Why::Interface));
+                    return Err(Stop::Note(format!("{} != {right}", left.what), NoteReason::Interface));
                 }
             }
-            _ => return Err(Stop::Note(left.what.clone(), Why::Match)),
+            _ => return Err(Stop::Note(left.what.clone(), NoteReason::Match)),
         }
         ports.sort_unstable();
         ports.dedup();
@@ -319,7 +334,7 @@ impl<'a> RuleReader<'a> {
 
     fn masked_mac(
         &self,
-        left: &Left<'_>,
+        left: &LeftOperand<'_>,
         operator: Comparison,
         right: &'a Value,
     ) -> Result<Vec<Match>, Stop> {
@@ -332,8 +347,8 @@ impl<'a> RuleReader<'a> {
         }
         let masks = match operator {
             Comparison::Equal | Comparison::AnyBit => masks,
-            Comparison::NotEqual => other_macs(&masks).ok_or_else(|| stop(Why::Opposite))?,
-            _ => return Err(stop(Why::Match)),
+            Comparison::NotEqual => other_macs(&masks).ok_or_else(|| stop(NoteReason::Opposite))?,
+            _ => return Err(stop(NoteReason::Match)),
         };
         Ok(if masks.is_empty() { vec![] } else { vec![mac_match(left.target, masks)] })
     }
@@ -352,6 +367,6 @@ const fn prefix_mask(length: u8, bits: u8) -> u128 {
     first
 }
 
-fn name(fields: &[Left<'_>]) -> String {
+fn name(fields: &[LeftOperand<'_>]) -> String {
     fields.iter().map(|field| field.what.as_str()).collect::<Vec<_>>().join(" . ")
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Location, NftError, single};
 use crate::chains::{Base, Chain, Program};
-use crate::{Effect, Interfaces, Note, Why};
+use crate::{Effect, Interfaces, Note, NoteReason};
 use netvm_policy::Match;
 use netvm_policy::PortId;
 
@@ -34,7 +34,7 @@ pub(super) struct Objects<'a> {
 struct Listed<'a> {
     line: u32,
     name: &'a str,
-    unreached: Option<Why>,
+    unreached: Option<NoteReason>,
     /// See [`Chain`].
     bypassed: Option<bool>,
 }
@@ -82,7 +82,7 @@ impl<'a> Objects<'a> {
                 | "flush" | "rename" => {
                     return Err(NftError::Command { line: *line, command: kind.to_owned() });
                 }
-                _ => all.notes.push(Note::new(*line, kind, Why::Object)),
+                _ => all.notes.push(Note::new(*line, kind, NoteReason::Object)),
             }
         }
         all.notes.extend(all.bridge_and_ip());
@@ -112,7 +112,7 @@ impl<'a> Objects<'a> {
         };
         if table.get("flags").is_some_and(is_dormant) {
             self.dormant.insert((family, name));
-            self.notes.push(Note::new(place.line, format!("table {family} {name}"), Why::Dormant));
+            self.notes.push(Note::new(place.line, format!("table {family} {name}"), NoteReason::Dormant));
         }
         Ok(())
     }
@@ -127,9 +127,9 @@ impl<'a> Objects<'a> {
         if self.chains.insert((family, table, name), index).is_some() {
             return Err(NftError::Twice { line, chain: format!("{family} {table} {name}") });
         }
-        let (mut unreached, mut bypassed) = (Some(Why::Unreached), None);
+        let (mut unreached, mut bypassed) = (Some(NoteReason::Unreached), None);
         if let Some(hook) = chain.get("hook") {
-            unreached = Some(Why::Hook);
+            unreached = Some(NoteReason::Hook);
             let priority = chain.get("prio").and_then(Value::as_i64).unwrap_or_default();
             let accepts = match chain.get("policy").map(|policy| (policy.as_str(), policy)) {
                 None | Some((Some("accept"), _)) => true,
@@ -156,8 +156,8 @@ impl<'a> Objects<'a> {
                     unreached = match hook {
                         "input" | "output" => unreached,
                         // nftables 1.0.6 does not print the device.
-                        "ingress" => Some(Why::Device),
-                        _ => Some(Why::OtherHook),
+                        "ingress" => Some(NoteReason::Device),
+                        _ => Some(NoteReason::OtherHook),
                     };
                     bypassed = (!matches!(hook, "input" | "output")).then_some(accepts);
                     None
@@ -195,7 +195,7 @@ impl<'a> Objects<'a> {
             let named = interfaces.named(device, '*');
             if named.is_empty() {
                 let what = format!("chain {family} {table} {name}, device {device}");
-                self.notes.push(Note::new(place.line, what, Why::NoDevice).with(effect));
+                self.notes.push(Note::new(place.line, what, NoteReason::NoDevice).with(effect));
             }
             ports.extend(named);
         }
@@ -222,7 +222,7 @@ impl<'a> Objects<'a> {
         let of = |stage| self.bases.iter().find(|hooked| hooked.stage == stage);
         let (bridge, _) = (of(Stage::Bridge)?, of(Stage::Ip)?);
         let what = format!("chain {}", self.listed[bridge.base.chain].name);
-        Some(Note::new(bridge.base.line, what, Why::BridgeAndIp).with(Effect::Stricter))
+        Some(Note::new(bridge.base.line, what, NoteReason::BridgeAndIp).with(Effect::Stricter))
     }
 }
 

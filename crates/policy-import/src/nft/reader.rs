@@ -7,13 +7,13 @@ use super::{Location, NftError};
 use crate::algebra::product;
 use crate::chains::End;
 use crate::limit::Limit;
-use crate::{Interfaces, Why};
+use crate::{Interfaces, NoteReason};
 use netvm_policy::Match;
 
 /// The parser of a rule stops.
 pub(super) enum Stop {
     /// The rule has no equivalent: the part and the reason.
-    Note(String, Why),
+    Note(String, NoteReason),
     /// The rule is malformed.
     Error(NftError),
 }
@@ -46,7 +46,7 @@ pub(super) struct Draft {
     pub(super) fits: Vec<Match>,
     /// Whether it matches the transport header.
     pub(super) transport: bool,
-    pub(super) notes: Vec<(String, Why)>,
+    pub(super) notes: Vec<(String, NoteReason)>,
     pub(super) limit: Option<Limit>,
     /// Whether matches follow the limit.
     pub(super) late: bool,

@@ -10,7 +10,7 @@ use super::{Location, NftError, single};
 use crate::algebra::{product, with_transport_header, without};
 use crate::chains::{End, Program, Step};
 use crate::limit::{Limit, seconds};
-use crate::{Effect, Interfaces, Note, Why};
+use crate::{Effect, Interfaces, Note, NoteReason};
 use netvm_policy::Match;
 
 /// Most matches for the values outside a verdict map.
@@ -49,9 +49,9 @@ pub(super) fn read_rules<'a>(
 impl<'a> RuleReader<'a> {
     /// The steps of a rule, if it has an equivalent, and the notes.
     fn read(&self, rule: &'a Value) -> Result<(Vec<Step>, Vec<Note>), NftError> {
-        let note = |(what, why): (String, Why)| match why {
-            Why::Answer => Note::new(self.line, what, why),
-            Why::SomeInterfaces if !self.interfaces.is_complete() => {
+        let note = |(what, why): (String, NoteReason)| match why {
+            NoteReason::Answer => Note::new(self.line, what, why),
+            NoteReason::SomeInterfaces if !self.interfaces.is_complete() => {
                 Note::new(self.line, format!("{}: {what}", self.what), why).with(Effect::Wider)
             }
             _ => Note::new(self.line, format!("{}: {what}", self.what), why),
@@ -60,8 +60,8 @@ impl<'a> RuleReader<'a> {
         let read = self.statements(&mut draft, rule).and_then(|()| self.steps(&mut draft, rule));
         match read {
             Ok(steps) => Ok((steps, draft.notes.into_iter().map(note).collect())),
-            Err(Stop::Note(what, Why::Interface)) if self.interfaces.is_complete() => {
-                Ok((vec![], vec![note((what, Why::Interface))]))
+            Err(Stop::Note(what, NoteReason::Interface)) if self.interfaces.is_complete() => {
+                Ok((vec![], vec![note((what, NoteReason::Interface))]))
             }
             // A skipped rule has only the note with the reason.
             Err(Stop::Note(what, why)) => {
@@ -122,12 +122,12 @@ impl<'a> RuleReader<'a> {
                 return Err(self.schema("a statement", statement).into());
             };
             if !draft.ends.is_empty() && kind != "comment" {
-                return Err(Stop::Note(format!("{kind} after a verdict"), Why::Action));
+                return Err(Stop::Note(format!("{kind} after a verdict"), NoteReason::Action));
             }
             match kind {
                 "match" => self.compare(draft, inner)?,
                 "counter" => {}
-                "log" => draft.notes.push(("log".into(), Why::Log)),
+                "log" => draft.notes.push(("log".into(), NoteReason::Log)),
                 "limit" => self.limit(draft, inner)?,
                 "vmap" => self.verdict_map(draft, inner)?,
                 "reject" => {
@@ -139,11 +139,16 @@ impl<'a> RuleReader<'a> {
                 }
                 "xt" => match inner.get("name").and_then(Value::as_str) {
                     Some("comment") => {}
-                    name => return Err(Stop::Note(format!("xt {}", name.unwrap_or_default()), Why::Xtables)),
+                    name => {
+                        return Err(Stop::Note(
+                            format!("xt {}", name.unwrap_or_default()),
+                            NoteReason::Xtables,
+                        ));
+                    }
                 },
-                _ if goes_on(kind, inner) => draft.notes.push((kind.to_owned(), Why::Undone)),
-                "quota" | "ct count" | "meter" => return Err(Stop::Note(kind.to_owned(), Why::Match)),
-                _ => return Err(Stop::Note(kind.to_owned(), Why::Action)),
+                _ if goes_on(kind, inner) => draft.notes.push((kind.to_owned(), NoteReason::Undone)),
+                "quota" | "ct count" | "meter" => return Err(Stop::Note(kind.to_owned(), NoteReason::Match)),
+                _ => return Err(Stop::Note(kind.to_owned(), NoteReason::Action)),
             }
         }
         Ok(())
@@ -187,7 +192,7 @@ impl<'a> RuleReader<'a> {
                 };
                 if kind == "jump" { End::Jump(chain) } else { End::Goto(chain) }
             }
-            _ => return Err(Stop::Note(kind.to_owned(), Why::Action)),
+            _ => return Err(Stop::Note(kind.to_owned(), NoteReason::Action)),
         })
     }
 
@@ -219,7 +224,7 @@ impl<'a> RuleReader<'a> {
         }
         if let Some(end) = rest {
             let others = without(&[Match::default()], &named, &self.interfaces.all(), MAX_OTHERS);
-            let others = others.ok_or_else(|| Stop::Note("vmap".into(), Why::Opposite))?;
+            let others = others.ok_or_else(|| Stop::Note("vmap".into(), NoteReason::Opposite))?;
             draft.ends.push((others, end));
         }
         if draft.ends.is_empty() {
@@ -234,7 +239,7 @@ impl<'a> RuleReader<'a> {
             None => inner,
             Some(name) => {
                 let named = self.objects.limits.get(&(self.family, self.table, name));
-                named.ok_or_else(|| Stop::Note(format!("limit {name}"), Why::Missing))?
+                named.ok_or_else(|| Stop::Note(format!("limit {name}"), NoteReason::Missing))?
             }
         };
         let wrong = || self.schema("a rate", limit);
@@ -261,7 +266,7 @@ impl<'a> RuleReader<'a> {
         };
         let above = limit.get("inv").and_then(Value::as_bool).unwrap_or(false);
         if draft.limit.replace(Limit { rate, seconds, burst, bytes, above }).is_some() {
-            return Err(Stop::Note("a second limit".into(), Why::LimitUse));
+            return Err(Stop::Note("a second limit".into(), NoteReason::LimitUse));
         }
         Ok(())
     }
@@ -282,7 +287,7 @@ impl<'a> RuleReader<'a> {
         let prohibited = code == "admin-prohibited" && !draft.fits.iter().any(tcp);
         if kind != "tcp reset" && !prohibited {
             let words: Vec<_> = ["reject", kind, code].into_iter().filter(|word| !word.is_empty()).collect();
-            draft.notes.push((words.join(" "), Why::Answer));
+            draft.notes.push((words.join(" "), NoteReason::Answer));
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::reader::{RuleReader, Stop};
 use super::single;
 use super::symbols::Kind;
-use crate::Why;
+use crate::NoteReason;
 use crate::algebra::{Ranges, prefix_range};
 
 impl<'a> RuleReader<'a> {
@@ -35,11 +35,11 @@ impl<'a> RuleReader<'a> {
     fn named_set(&self, name: &str) -> Result<Vec<&'a Value>, Stop> {
         let stop = |why| Stop::Note(format!("@{name}"), why);
         let key = (self.family, self.table, name);
-        let Some(set) = self.objects.sets.get(&key).copied() else { return Err(stop(Why::Missing)) };
+        let Some(set) = self.objects.sets.get(&key).copied() else { return Err(stop(NoteReason::Missing)) };
         let flags = set.get("flags").and_then(Value::as_array).into_iter().flatten();
         let changes = flags.into_iter().any(|flag| flag == "dynamic" || flag == "timeout");
         if changes || set.get("timeout").is_some() || self.objects.dynamic.contains(&key) {
-            return Err(stop(Why::DynamicSet));
+            return Err(stop(NoteReason::DynamicSet));
         }
         match set.get("elem") {
             None => Ok(vec![]),
@@ -52,7 +52,7 @@ impl<'a> RuleReader<'a> {
     pub(super) fn element(&self, element: &'a Value) -> Result<&'a Value, Stop> {
         let Some(full) = element.get("elem") else { return Ok(element) };
         if full.get("timeout").is_some() || full.get("expires").is_some() {
-            return Err(Stop::Note("element with a timeout".into(), Why::DynamicSet));
+            return Err(Stop::Note("element with a timeout".into(), NoteReason::DynamicSet));
         }
         full.get("val").ok_or_else(|| self.schema("an element with a value", element).into())
     }
@@ -78,7 +78,7 @@ impl<'a> RuleReader<'a> {
                 prefix_range(number(&prefix["addr"])?, length, kind.bits())
             }
             Some(("map" | "jhash" | "numgen" | "symhash" | "payload" | "meta", _)) => {
-                return Err(Stop::Note("a value that is not constant".into(), Why::Match));
+                return Err(Stop::Note("a value that is not constant".into(), NoteReason::Match));
             }
             Some(_) => return Err(wrong().into()),
         };

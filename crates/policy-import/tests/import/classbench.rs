@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvm_policy::{Action, Actions, Masked, Match, Span};
 use netvm_policy_import::classbench::{ClassBenchError, Flags, parse};
-use netvm_policy_import::{Imported, Why};
+use netvm_policy_import::{Imported, NoteReason};
 use netvm_wire::{EtherType, IpProto, PortRange};
 use proptest::prelude::*;
 
@@ -49,7 +49,10 @@ fn whole_sets_are_parsed_completely() {
             }
             // The sets only have flags of TCP and ICMP.
             assert!(
-                imported.notes.iter().all(|note| flags == Flags::Ignore && note.why == Why::FlagsIgnored)
+                imported
+                    .notes
+                    .iter()
+                    .all(|note| flags == Flags::Ignore && note.why == NoteReason::FlagsIgnored)
             );
         }
     }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use netvm_policy::{Action, Actions, Match, PortId};
-use netvm_policy_import::{Imported, Interfaces, IpVersion, Why, iptables, nft};
+use netvm_policy_import::{Imported, Interfaces, IpVersion, NoteReason, iptables, nft};
 
 /// Rules of chain FORWARD in both languages.
 const IPV4: [(&str, &str); 22] = [
@@ -196,7 +196,16 @@ fn output_of_nft_is_parsed() {
     let imported = nft::parse(&json, &interfaces()).unwrap_or_else(|error| panic!("{error}\n{json}"));
     let mut whys: Vec<_> = imported.notes.iter().map(|note| note.why).collect();
     whys.sort_by_key(|why| format!("{why:?}"));
-    assert_eq!(whys, [Why::BridgeAndIp, Why::ConnectionState, Why::LimitBytes, Why::Log, Why::Match]);
+    assert_eq!(
+        whys,
+        [
+            NoteReason::BridgeAndIp,
+            NoteReason::ConnectionState,
+            NoteReason::LimitBytes,
+            NoteReason::Log,
+            NoteReason::Match
+        ]
+    );
     let drops: Vec<_> =
         imported.rules.iter().filter(|rule| rule.actions.terminal == Some(Action::Drop)).collect();
     let named = drops.iter().find(|rule| rule.name == "no names").unwrap();

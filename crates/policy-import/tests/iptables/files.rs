@@ -2,7 +2,7 @@
 
 use netvm_policy::{Action, Police, Rate};
 use netvm_policy_import::iptables::{IptablesError, parse};
-use netvm_policy_import::{IpVersion, Why};
+use netvm_policy_import::{IpVersion, NoteReason};
 use netvm_wire::EtherType;
 
 use super::{file, interfaces, ports, read, rules, why};
@@ -17,20 +17,23 @@ fn targets() {
     let imported = read(IpVersion::V4, &["-A FORWARD -p udp -j REJECT", "-A FORWARD -p tcp -j REJECT"]);
     assert_eq!(imported.rules[1].actions.terminal, Some(Action::Reject));
     let notes: Vec<_> = imported.notes.iter().map(|note| (note.line, note.what.as_str(), note.why)).collect();
-    assert_eq!(notes, [(4, "-j REJECT", Why::Answer)]);
+    assert_eq!(notes, [(4, "-j REJECT", NoteReason::Answer)]);
     assert_eq!(
         why(r#"-j LOG --log-prefix "x y" --log-level 4"#),
-        ("-j LOG --log-prefix x y --log-level 4".into(), Why::Log)
+        ("-j LOG --log-prefix x y --log-level 4".into(), NoteReason::Log)
     );
-    assert_eq!(why("-j MARK --set-xmark 0x1/0xffffffff").1, Why::Action);
+    assert_eq!(why("-j MARK --set-xmark 0x1/0xffffffff").1, NoteReason::Action);
     let state = "-m conntrack --ctstate RELATED,ESTABLISHED";
-    assert_eq!(why(&format!("{state} -j ACCEPT")), (state.into(), Why::ConnectionState));
-    assert_eq!(why("-m state --state NEW -j ACCEPT").1, Why::ConnectionState);
-    assert_eq!(why("-p tcp -m owner --uid-owner 0 -j ACCEPT"), ("-m owner --uid-owner 0".into(), Why::Match));
-    assert_eq!(why("-p tcp -m tcp --tcp-option 3 -j ACCEPT"), ("--tcp-option 3".into(), Why::Match));
+    assert_eq!(why(&format!("{state} -j ACCEPT")), (state.into(), NoteReason::ConnectionState));
+    assert_eq!(why("-m state --state NEW -j ACCEPT").1, NoteReason::ConnectionState);
+    assert_eq!(
+        why("-p tcp -m owner --uid-owner 0 -j ACCEPT"),
+        ("-m owner --uid-owner 0".into(), NoteReason::Match)
+    );
+    assert_eq!(why("-p tcp -m tcp --tcp-option 3 -j ACCEPT"), ("--tcp-option 3".into(), NoteReason::Match));
     assert_eq!(
         why("-m addrtype ! --dst-type LOCAL -m tcp -j X"),
-        ("-m addrtype ! --dst-type LOCAL".into(), Why::Match)
+        ("-m addrtype ! --dst-type LOCAL".into(), NoteReason::Match)
     );
 }
 
@@ -46,7 +49,10 @@ fn limits() {
     assert_eq!((actions.terminal, actions.police, notes), (Some(Action::Allow), police(100, 5), vec![]));
     let (actions, notes) =
         limited("-m limit --limit 150/min --limit-burst 9 -m mac --mac-source 00:11:22:33:44:55 -j ACCEPT");
-    assert_eq!((actions.police, notes), (police(2, 9), vec![Why::RoundedRate(2), Why::LimitOrder]));
+    assert_eq!(
+        (actions.police, notes),
+        (police(2, 9), vec![NoteReason::RoundedRate(2), NoteReason::LimitOrder])
+    );
     let (actions, notes) =
         limited("-m hashlimit --hashlimit-above 50/sec --hashlimit-burst 7 --hashlimit-name x -j DROP");
     assert_eq!((actions.terminal, actions.police, notes), (None, police(50, 7), vec![]));
@@ -57,15 +63,18 @@ fn limits() {
         None,
         &interfaces(),
     );
-    assert_eq!(open.unwrap().notes[0].why, Why::LimitDrops);
-    assert_eq!(why("-m limit --limit 5/min -j ACCEPT").1, Why::SlowRate);
-    assert_eq!(why("-m limit --limit 5/sec -j DROP").1, Why::LimitUse);
-    assert_eq!(why("-m limit --limit 5/sec -j LOG").1, Why::Log);
+    assert_eq!(open.unwrap().notes[0].why, NoteReason::LimitDrops);
+    assert_eq!(why("-m limit --limit 5/min -j ACCEPT").1, NoteReason::SlowRate);
+    assert_eq!(why("-m limit --limit 5/sec -j DROP").1, NoteReason::LimitUse);
+    assert_eq!(why("-m limit --limit 5/sec -j LOG").1, NoteReason::Log);
     assert_eq!(
         why("-m hashlimit --hashlimit-upto 5/sec --hashlimit-mode srcip --hashlimit-name x -j ACCEPT").1,
-        Why::LimitPerKey
+        NoteReason::LimitPerKey
     );
-    assert_eq!(why("-m hashlimit --hashlimit-upto 512kb/s --hashlimit-name x -j ACCEPT").1, Why::Match);
+    assert_eq!(
+        why("-m hashlimit --hashlimit-upto 512kb/s --hashlimit-name x -j ACCEPT").1,
+        NoteReason::Match
+    );
 }
 
 #[test]
@@ -103,7 +112,7 @@ fn chains_are_expanded() {
         ]
     );
     let [udp] = &imported.notes[..] else { panic!("{:?}", imported.notes) };
-    assert_eq!((udp.line, udp.why), (7, Why::NeverFits));
+    assert_eq!((udp.line, udp.why), (7, NoteReason::NeverFits));
     // After -g, packets do not return to the chain.
     let imported = read(
         IpVersion::V4,

@@ -10,7 +10,7 @@ mod written;
 
 use netvm_policy::{Match, PortId};
 use netvm_policy_import::iptables::parse;
-use netvm_policy_import::{Imported, ImportedRule, Interfaces, IpVersion, Why};
+use netvm_policy_import::{Imported, ImportedRule, Interfaces, IpVersion, NoteReason};
 use netvm_wire::{EtherType, Fragment, IpProto, PortRange};
 
 fn interfaces() -> Interfaces {
@@ -30,7 +30,7 @@ fn read(version: IpVersion, lines: &[&str]) -> Imported {
 fn rules(options: &str) -> Vec<ImportedRule> {
     let mut imported = read(IpVersion::V4, &[&format!("-A FORWARD {options}")]);
     imported.rules.retain(|rule| rule.line == 4);
-    let unsaid = |why| matches!(why, Why::Egress);
+    let unsaid = |why| matches!(why, NoteReason::Egress);
     assert!(imported.notes.iter().all(|note| unsaid(note.why)), "{:?}", imported.notes);
     imported.rules
 }
@@ -41,7 +41,7 @@ fn one(options: &str) -> Match {
 }
 
 /// The note of a rule without equivalent.
-fn why(options: &str) -> (String, Why) {
+fn why(options: &str) -> (String, NoteReason) {
     let imported = read(IpVersion::V4, &[&format!("-A FORWARD {options}")]);
     assert_eq!(imported.rules.len(), 1, "{:?}", imported.rules);
     let [note] = &imported.notes[..] else { panic!("{:?}", imported.notes) };

@@ -1,8 +1,8 @@
 //! Random files of `iptables-save`, decided by a small interpreter of iptables: what an import promises holds.
 //!
-//! Conditions that netvm does not have, limits included, hold or do not hold by chance (a [`World`]). Imported rules must decide like the
-//! file in every world; with notes of effect "stricter", they must pass nothing that the file drops. Imports with notes of effect
-//! "wider" are refused, and say no more.
+//! Conditions that netvm does not have, limits included, hold or do not hold by chance (a [`TruthAssignment`]).
+//! Imported rules must decide like the file under every assignment; with notes of effect "stricter", they must pass
+//! nothing that the file drops. Imports with notes of effect "wider" are refused, and say no more.
 
 use netvm_policy::{Action, PortId};
 use netvm_policy_import::iptables::parse;
@@ -19,7 +19,7 @@ const CHAINS: [&str; 4] = ["FORWARD", "ONE", "TWO", "THREE"];
 const NAMES: [&str; 4] = ["eth0", "eth1", "tap0", "wan"];
 
 /// What holds of the conditions that netvm does not have, by their number.
-type World = u32;
+type TruthAssignment = u32;
 
 #[derive(Clone, Copy, Debug)]
 enum Fit {
@@ -164,14 +164,14 @@ impl File {
     }
 
     /// What iptables does with a packet.
-    fn passes(&self, packet: &Packet, world: World) -> bool {
-        self.verdict(0, packet, world).unwrap_or(self.accepts)
+    fn passes(&self, packet: &Packet, assignment: TruthAssignment) -> bool {
+        self.verdict(0, packet, assignment).unwrap_or(self.accepts)
     }
 
     /// The verdict of a chain's rules; `None` if the packet returns.
-    fn verdict(&self, chain: usize, packet: &Packet, world: World) -> Option<bool> {
+    fn verdict(&self, chain: usize, packet: &Packet, assignment: TruthAssignment) -> Option<bool> {
         for rule in &self.chains[chain] {
-            if !rule.fits.iter().all(|fit| fit.holds(packet, world)) {
+            if !rule.fits.iter().all(|fit| fit.holds(packet, assignment)) {
                 continue;
             }
             match rule.target {
@@ -179,10 +179,10 @@ impl File {
                 Target::Accept => return Some(true),
                 Target::Drop | Target::Reject => return Some(false),
                 Target::Return => return None,
-                Target::Queue(number) => return Some(holds(world, number)),
-                Target::Goto(to) => return self.verdict(to, packet, world),
+                Target::Queue(number) => return Some(holds(assignment, number)),
+                Target::Goto(to) => return self.verdict(to, packet, assignment),
                 Target::Jump(to) => {
-                    if let Some(verdict) = self.verdict(to, packet, world) {
+                    if let Some(verdict) = self.verdict(to, packet, assignment) {
                         return Some(verdict);
                     }
                 }
@@ -230,7 +230,7 @@ impl Rule {
 }
 
 impl Fit {
-    fn holds(&self, packet: &Packet, world: World) -> bool {
+    fn holds(&self, packet: &Packet, assignment: TruthAssignment) -> bool {
         let FlowKey { source, protocol, destination_port, fragment, .. } = packet.key;
         let is_tcp = protocol == IpProto::TCP;
         match *self {
@@ -246,18 +246,18 @@ impl Fit {
             Self::Fragment { negated } => (fragment == Fragment::Later) != negated,
             Self::In { name, negated } => (usize::from(packet.from.0) == name) != negated,
             Self::Out { name } => usize::from(packet.to.0) == name,
-            Self::Unknown(number) | Self::Limit(number) => holds(world, number),
-            Self::Above(number) => !holds(world, number),
+            Self::Unknown(number) | Self::Limit(number) => holds(assignment, number),
+            Self::Above(number) => !holds(assignment, number),
         }
     }
 }
 
-fn holds(world: World, number: u32) -> bool {
-    world >> number & 1 == 1
+fn holds(assignment: TruthAssignment, number: u32) -> bool {
+    assignment >> number & 1 == 1
 }
 
 /// What the imported rules do with a packet: a limit admits it or not.
-fn imported_passes(file: &File, imported: &Imported, packet: &Packet, world: World) -> bool {
+fn imported_passes(file: &File, imported: &Imported, packet: &Packet, assignment: TruthAssignment) -> bool {
     for rule in &imported.rules {
         let matches = &rule.matches;
         let is_at = |ports: &[PortId], port| ports.is_empty() || ports.contains(&port);
@@ -269,7 +269,7 @@ fn imported_passes(file: &File, imported: &Imported, packet: &Packet, world: Wor
         }
         if rule.actions.police.is_some() {
             let number = file.limit(rule.line).unwrap_or_else(|| panic!("line {} has no limit", rule.line));
-            if !holds(world, number) {
+            if !holds(assignment, number) {
                 return false;
             }
         }
@@ -282,21 +282,22 @@ fn imported_passes(file: &File, imported: &Imported, packet: &Packet, world: Wor
     true
 }
 
-fn packets() -> impl Strategy<Value = Vec<(Packet, World)>> {
+fn packets() -> impl Strategy<Value = Vec<(Packet, TruthAssignment)>> {
     let fields = (0..4u32, any::<bool>(), 0..8u16, 0..3u16, 0..3u16, 0..5u8);
-    let packet = (fields, any::<World>()).prop_map(|((last, tcp, port, from, to, fragment), world)| {
-        let fragment = if fragment == 0 { Fragment::Later } else { Fragment::Whole };
-        let is_later = fragment == Fragment::Later;
-        let key = FlowKey {
-            source: netvm_wire::Address::from_v4_bits(0x0a00_0000 | last),
-            ether_type: EtherType::IPV4,
-            protocol: if tcp { IpProto::TCP } else { IpProto::UDP },
-            destination_port: if is_later { 0 } else { port },
-            fragment,
-            ..FlowKey::EMPTY
-        };
-        (Packet { key, from: PortId(from), to: PortId(to) }, world)
-    });
+    let packet =
+        (fields, any::<TruthAssignment>()).prop_map(|((last, tcp, port, from, to, fragment), assignment)| {
+            let fragment = if fragment == 0 { Fragment::Later } else { Fragment::Whole };
+            let is_later = fragment == Fragment::Later;
+            let key = FlowKey {
+                source: netvm_wire::Address::from_v4_bits(0x0a00_0000 | last),
+                ether_type: EtherType::IPV4,
+                protocol: if tcp { IpProto::TCP } else { IpProto::UDP },
+                destination_port: if is_later { 0 } else { port },
+                fragment,
+                ..FlowKey::EMPTY
+            };
+            (Packet { key, from: PortId(from), to: PortId(to) }, assignment)
+        });
     prop::collection::vec(packet, 48)
 }
 
@@ -320,12 +321,12 @@ fn imported_rules_pass_what_the_file_passes() {
         if effect == Effect::Wider {
             return Ok(());
         }
-        for (packet, world) in &packets {
+        for (packet, assignment) in &packets {
             let (real, ours) =
-                (file.passes(packet, *world), imported_passes(&file, &imported, packet, *world));
+                (file.passes(packet, *assignment), imported_passes(&file, &imported, packet, *assignment));
             let right = real == ours || (effect == Effect::Stricter && !ours);
             let (rules, notes) = (&imported.rules, &imported.notes);
-            prop_assert!(right, "{packet:?} in world {world:032b}\n{text}\n{rules:#?}\n{notes:#?}");
+            prop_assert!(right, "{packet:?} in world {assignment:032b}\n{text}\n{rules:#?}\n{notes:#?}");
         }
         Ok(())
     });

@@ -2,7 +2,7 @@
 
 use netvm_policy::{Action, Masked, Match, Span};
 use netvm_policy_import::iptables::parse;
-use netvm_policy_import::{IpVersion, Why};
+use netvm_policy_import::{IpVersion, NoteReason};
 use netvm_wire::{EtherType, Fragment, IpProto};
 
 use super::{NOT_LATER, interfaces, nets, one, ports, read, rules, tcp, v4, why};
@@ -30,8 +30,8 @@ fn addresses_and_protocols() {
     assert_eq!(one("-p 200 -j DROP").protocol, [IpProto(200)]);
     assert_eq!(one("-p all -j DROP"), v4());
     assert_eq!(one("! -p tcp -j DROP").protocol.len(), 255);
-    assert_eq!(why("-s 10.0.0.1/255.0.0.255 -j DROP"), ("-s 10.0.0.1/255.0.0.255".into(), Why::Mask));
-    assert_eq!(why("! -s 0.0.0.0/0 -j DROP"), ("rule of chain FORWARD".into(), Why::NeverFits));
+    assert_eq!(why("-s 10.0.0.1/255.0.0.255 -j DROP"), ("-s 10.0.0.1/255.0.0.255".into(), NoteReason::Mask));
+    assert_eq!(why("! -s 0.0.0.0/0 -j DROP"), ("rule of chain FORWARD".into(), NoteReason::NeverFits));
     let six =
         read(IpVersion::V6, &["-A FORWARD -s 2001:db8::/ffff:ffff:: -p ipv6-icmp -j DROP"]).rules.remove(0);
     assert_eq!(
@@ -74,7 +74,7 @@ fn ports_of_the_transport_header() {
         (neither.source_ports, neither.destination_ports),
         (ports(&[(65535, 65535)]), ports(&[(65535, 65535)]))
     );
-    assert_eq!(why("-p udplite -m multiport --dports 5 -j DROP"), ("ports".into(), Why::NoPorts));
+    assert_eq!(why("-p udplite -m multiport --dports 5 -j DROP"), ("ports".into(), NoteReason::NoPorts));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn flags_types_and_fragments() {
         [(Masked::<u8>::new(0x10, 0x10), vec![]), (Masked::<u8>::new(0, 0x12), NOT_LATER.to_vec())]
     );
     assert_eq!(one("-p tcp -m tcp --tcp-flags ALL NONE -j DROP").tcp_flags, Some(Masked::<u8>::new(0, 0x3f)));
-    assert_eq!(why("-p tcp -m tcp --tcp-flags SYN ACK -j DROP").1, Why::NeverFits);
+    assert_eq!(why("-p tcp -m tcp --tcp-flags SYN ACK -j DROP").1, NoteReason::NeverFits);
     let icmp = |options: &str| {
         let rules = rules(&format!("-p icmp -m icmp {options} -j DROP"));
         rules.into_iter().map(|rule| (rule.matches.icmp_type, rule.matches.icmp_code)).collect::<Vec<_>>()
@@ -126,7 +126,7 @@ fn other_matches() {
     assert_eq!(one("-m tos --tos 0x20/0xe0 -j DROP").dscp, [Span { first: 8, last: 15 }]);
     assert_eq!(
         why("-m tos --tos 0x10/0x3f -j DROP"),
-        ("-m tos --tos 0x10/0x3f".replace("-m tos ", ""), Why::EcnBits)
+        ("-m tos --tos 0x10/0x3f".replace("-m tos ", ""), NoteReason::EcnBits)
     );
     let [named] = &rules(r#"-m comment --comment "a \"quoted\" \\ it\'s" -j DROP"#)[..] else { panic!() };
     assert_eq!((named.name.as_str(), named.line), (r#"a "quoted" \ it's"#, 4));
@@ -152,12 +152,12 @@ fn interfaces_are_ports() {
     assert_eq!(places("-i + -j DROP"), (vec![], vec![]));
     assert_eq!(places("-i eth0 ! -o eth1 -j DROP"), (vec![0], vec![0, 2]));
     assert_eq!(places("-m physdev --physdev-in tap0 -j DROP"), (vec![2], vec![]));
-    assert_eq!(why("-i wan -j DROP"), ("-i wan".into(), Why::Interface));
-    assert_eq!(why("! -i wan -j DROP"), ("! -i wan".into(), Why::Interface));
-    assert_eq!(why("! -o + -j DROP"), ("rule of chain FORWARD".into(), Why::NeverFits));
+    assert_eq!(why("-i wan -j DROP"), ("-i wan".into(), NoteReason::Interface));
+    assert_eq!(why("! -i wan -j DROP"), ("! -i wan".into(), NoteReason::Interface));
+    assert_eq!(why("! -o + -j DROP"), ("rule of chain FORWARD".into(), NoteReason::NeverFits));
     // One rule on the outgoing interface moves all rules, and the policy, to transmit.
     let imported = read(IpVersion::V4, &["-A FORWARD -p udp -j DROP", "-A FORWARD -o eth1 -j ACCEPT"]);
     let to: Vec<_> = imported.rules.iter().map(|rule| rule.matches.to.len()).collect();
     assert_eq!(to, [3, 1, 3]);
-    assert_eq!(imported.notes[0].why, Why::Egress);
+    assert_eq!(imported.notes[0].why, NoteReason::Egress);
 }

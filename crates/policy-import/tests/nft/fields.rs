@@ -1,7 +1,7 @@
 //! Fields, comparisons and values.
 
 use netvm_policy::{Masked, Match, PortId};
-use netvm_policy_import::Why;
+use netvm_policy_import::NoteReason;
 use netvm_wire::{EtherType, Fragment, IpProto};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn addresses() {
     let masked = json!({"&": [payload("ip", "saddr"), "255.0.0.255"]});
     assert_eq!(
         why("inet", vec![equal(masked, json!("10.0.0.1")), json!({"drop": null})]),
-        ("ip saddr".into(), Why::Mask)
+        ("ip saddr".into(), NoteReason::Mask)
     );
     let six =
         one("inet", &[equal(payload("ip6", "daddr"), json!({"prefix": {"addr": "fe80::", "len": 10}}))]);
@@ -76,14 +76,14 @@ fn ports_and_protocols() {
     assert_eq!(th.protocol, [IpProto::TCP, IpProto::UDP]);
     // Other protocols have ports there, too.
     let alone = why("inet", vec![equal(payload("th", "dport"), json!(53)), json!({"drop": null})]);
-    assert_eq!(alone, ("th dport".into(), Why::SomePorts));
+    assert_eq!(alone, ("th dport".into(), NoteReason::SomePorts));
     assert_eq!(one("inet", &[equal(meta("l4proto"), json!(200))]).protocol, [IpProto(200)]);
     assert_eq!(one("inet", &[compare("!=", payload("ip", "protocol"), json!("tcp"))]).protocol.len(), 255);
     let next = why("inet", vec![equal(payload("ip6", "nexthdr"), json!("tcp")), json!({"drop": null})]);
-    assert_eq!(next, ("ip6 nexthdr".into(), Why::FirstHeader));
+    assert_eq!(next, ("ip6 nexthdr".into(), NoteReason::FirstHeader));
     assert_eq!(
         why("inet", vec![equal(payload("dccp", "dport"), json!(4)), json!({"drop": null})]).1,
-        Why::NoPorts
+        NoteReason::NoPorts
     );
 }
 
@@ -123,7 +123,7 @@ fn flags_types_and_fragments() {
     assert_eq!(one("ip", &[offset("==", 8191)]).fragment, NOT_LATER);
     assert_eq!(
         why("ip", vec![offset("!=", 8192), json!({"drop": null})]),
-        ("ip frag-off".into(), Why::Match)
+        ("ip frag-off".into(), NoteReason::Match)
     );
     let dscp = |op, right| one("ip", &[compare(op, payload("ip", "dscp"), right)]).dscp;
     assert_eq!(dscp("==", json!("ef")), [span(46, 46)]);
@@ -166,9 +166,12 @@ fn layer_two() {
     let drop = || json!({"drop": null});
     assert_eq!(
         why("bridge", vec![compare("!=", payload("ether", "type"), json!("arp")), drop()]).1,
-        Why::Opposite
+        NoteReason::Opposite
     );
-    assert_eq!(why("bridge", vec![equal(payload("ether", "type"), json!("8021ad")), drop()]).1, Why::Match);
+    assert_eq!(
+        why("bridge", vec![equal(payload("ether", "type"), json!("8021ad")), drop()]).1,
+        NoteReason::Match
+    );
     // In IP tables, not IPv4 means IPv6.
     assert_eq!(one("inet", &[compare("!=", meta("protocol"), json!("ip"))]).ether_type, [EtherType::IPV6]);
     assert_eq!(one("inet", &[compare("!=", meta("nfproto"), json!("ipv6"))]).ether_type, [EtherType::IPV4]);
@@ -194,13 +197,13 @@ fn interfaces_are_ports() {
     let drop = || json!({"drop": null});
     assert_eq!(
         why("inet", vec![equal(meta("iifname"), json!("wan")), drop()]),
-        ("meta iifname wan".into(), Why::Interface)
+        ("meta iifname wan".into(), NoteReason::Interface)
     );
     let some = one_rule("inet", vec![equal(meta("iifname"), json!({"set": ["wan", "eth0"]})), drop()]);
     assert_eq!(some.rules[0].matches.from, [PortId(0)]);
     assert!(
         some.notes
             .iter()
-            .any(|note| note.why == Why::SomeInterfaces && note.what.ends_with("meta iifname wan"))
+            .any(|note| note.why == NoteReason::SomeInterfaces && note.what.ends_with("meta iifname wan"))
     );
 }

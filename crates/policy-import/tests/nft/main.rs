@@ -9,7 +9,7 @@ mod wrong;
 
 use netvm_policy::{Action, Match, PortId, Span};
 use netvm_policy_import::nft::parse;
-use netvm_policy_import::{Imported, ImportedRule, Interfaces, Why};
+use netvm_policy_import::{Imported, ImportedRule, Interfaces, NoteReason};
 use netvm_wire::{EtherType, Fragment, IpProto, PortRange};
 use serde_json::{Value, json};
 
@@ -65,8 +65,11 @@ fn one_rule(family: &str, statements: Vec<Value>) -> Imported {
 fn all(family: &str, matches: &[Value]) -> Vec<Match> {
     let statements = matches.iter().cloned().chain([json!({"drop": null})]).collect();
     let imported = one_rule(family, statements);
-    let said: Vec<_> =
-        imported.notes.iter().filter(|note| note.why != Why::Egress && note.why != Why::Unreached).collect();
+    let said: Vec<_> = imported
+        .notes
+        .iter()
+        .filter(|note| note.why != NoteReason::Egress && note.why != NoteReason::Unreached)
+        .collect();
     assert!(said.is_empty(), "{said:?}");
     let dropped = |rule: &ImportedRule| rule.actions.terminal == Some(Action::Drop);
     imported.rules.into_iter().filter(dropped).map(|rule| rule.matches).collect()
@@ -78,10 +81,10 @@ fn one(family: &str, matches: &[Value]) -> Match {
 }
 
 /// The note of a skipped rule.
-fn why(family: &str, statements: Vec<Value>) -> (String, Why) {
+fn why(family: &str, statements: Vec<Value>) -> (String, NoteReason) {
     let imported = one_rule(family, statements);
     assert!(imported.rules.iter().all(|rule| rule.name == "policy of forward"), "{:?}", imported.rules);
-    let note = imported.notes.iter().find(|note| note.why != Why::Unreached).unwrap();
+    let note = imported.notes.iter().find(|note| note.why != NoteReason::Unreached).unwrap();
     let what = note.what.replace(&format!("rule 7 of chain {family} t forward: "), "");
     (what, note.why)
 }

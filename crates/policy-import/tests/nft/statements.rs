@@ -2,7 +2,7 @@
 
 use netvm_policy::{Action, Match, Police, Rate};
 use netvm_policy_import::nft::parse;
-use netvm_policy_import::{Effect, Why};
+use netvm_policy_import::{Effect, NoteReason};
 use netvm_wire::{EtherType, IpProto};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ fn statements() {
     let actions = |statements: Vec<Value>| {
         let imported = one_rule("ip", statements);
         let notes: Vec<_> =
-            imported.notes.iter().map(|note| note.why).filter(|why| *why != Why::Unreached).collect();
+            imported.notes.iter().map(|note| note.why).filter(|why| *why != NoteReason::Unreached).collect();
         (imported.rules[0].actions, notes)
     };
     let terminal = |statements: Vec<Value>| {
@@ -66,9 +66,9 @@ fn statements() {
     assert_eq!(terminal(vec![json!({"counter": null})]), (None, vec![]));
     assert_eq!(
         terminal(vec![json!({"log": {"prefix": "x"}}), json!({"drop": null})]),
-        (Some(Action::Drop), vec![Why::Log])
+        (Some(Action::Drop), vec![NoteReason::Log])
     );
-    assert_eq!(terminal(vec![json!({"reject": null})]), (Some(Action::Reject), vec![Why::Answer]));
+    assert_eq!(terminal(vec![json!({"reject": null})]), (Some(Action::Reject), vec![NoteReason::Answer]));
     let reset = vec![equal(meta("l4proto"), json!("tcp")), json!({"reject": {"type": "tcp reset"}})];
     assert_eq!(terminal(reset), (Some(Action::Reject), vec![]));
     let prohibited = vec![
@@ -83,7 +83,7 @@ fn statements() {
         (limited.police, limited.terminal),
         (Some(Police { packets: rate(10, 5), bits: None }), Some(Action::Allow))
     );
-    assert_eq!(notes, [Why::LimitDrops]);
+    assert_eq!(notes, [NoteReason::LimitDrops]);
     let over = json!({"rate": 10, "burst": 100, "per": "second", "inv": true, "rate_unit": "mbytes", "burst_unit": "kbytes"});
     let (limited, notes) = limit(over, "drop");
     let (bits, burst) = (8 * 10 * (1 << 20), 8 * (10 * (1 << 20) + 100 * 1024));
@@ -91,35 +91,38 @@ fn statements() {
         (limited.police, limited.terminal),
         (Some(Police { packets: None, bits: rate(bits, burst) }), None)
     );
-    assert_eq!(notes, [Why::LimitBytes]);
+    assert_eq!(notes, [NoteReason::LimitBytes]);
     assert_eq!(limit(json!("lim"), "accept").0.police, Some(Police { packets: rate(10, 5), bits: None }));
     let behind = vec![json!({"limit": "lim"}), equal(meta("l4proto"), json!("tcp")), json!({"accept": null})];
-    assert_eq!(actions(behind).1, [Why::LimitOrder, Why::LimitDrops]);
+    assert_eq!(actions(behind).1, [NoteReason::LimitOrder, NoteReason::LimitDrops]);
     let stopped = |statement: Value| why("ip", vec![statement, json!({"accept": null})]);
-    assert_eq!(stopped(json!({"limit": {"rate": 5, "per": "minute"}})).1, Why::SlowRate);
-    assert_eq!(stopped(json!({"limit": "none"})), ("limit none".into(), Why::Missing));
-    assert_eq!(why("ip", vec![json!({"limit": "lim"}), json!({"drop": null})]).1, Why::LimitUse);
+    assert_eq!(stopped(json!({"limit": {"rate": 5, "per": "minute"}})).1, NoteReason::SlowRate);
+    assert_eq!(stopped(json!({"limit": "none"})), ("limit none".into(), NoteReason::Missing));
+    assert_eq!(why("ip", vec![json!({"limit": "lim"}), json!({"drop": null})]).1, NoteReason::LimitUse);
     let state =
         json!({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}});
-    assert_eq!(stopped(state), ("ct state".into(), Why::ConnectionState));
-    assert_eq!(stopped(equal(meta("mark"), json!(1))), ("meta mark".into(), Why::Match));
-    assert_eq!(stopped(equal(payload("ip", "ttl"), json!(1))), ("ip ttl".into(), Why::Match));
+    assert_eq!(stopped(state), ("ct state".into(), NoteReason::ConnectionState));
+    assert_eq!(stopped(equal(meta("mark"), json!(1))), ("meta mark".into(), NoteReason::Match));
+    assert_eq!(stopped(equal(payload("ip", "ttl"), json!(1))), ("ip ttl".into(), NoteReason::Match));
     assert_eq!(
         stopped(json!({"xt": {"type": "match", "name": "multiport"}})),
-        ("xt multiport".into(), Why::Xtables)
+        ("xt multiport".into(), NoteReason::Xtables)
     );
     let dscp = json!({"mangle": {"key": payload("ip", "dscp"), "value": 5}});
-    assert_eq!(stopped(dscp), ("mangle".into(), Why::Action));
-    assert_eq!(stopped(json!({"queue": null})), ("queue".into(), Why::Action));
+    assert_eq!(stopped(dscp), ("mangle".into(), NoteReason::Action));
+    assert_eq!(stopped(json!({"queue": null})), ("queue".into(), NoteReason::Action));
     // What neither matches nor decides is left out, and the verdict stays.
     let marks = json!({"mangle": {"key": meta("mark"), "value": 5}});
-    assert_eq!(terminal(vec![marks, json!({"drop": null})]), (Some(Action::Drop), vec![Why::Undone]));
-    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@seen"))), ("@seen".into(), Why::DynamicSet));
-    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@none"))), ("@none".into(), Why::Missing));
-    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@empty"))).1, Why::NeverFits);
-    assert_eq!(stopped(equal(payload("ip6", "saddr"), json!("::1"))).1, Why::NeverFits);
+    assert_eq!(terminal(vec![marks, json!({"drop": null})]), (Some(Action::Drop), vec![NoteReason::Undone]));
+    assert_eq!(
+        stopped(equal(payload("ip", "saddr"), json!("@seen"))),
+        ("@seen".into(), NoteReason::DynamicSet)
+    );
+    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@none"))), ("@none".into(), NoteReason::Missing));
+    assert_eq!(stopped(equal(payload("ip", "saddr"), json!("@empty"))).1, NoteReason::NeverFits);
+    assert_eq!(stopped(equal(payload("ip6", "saddr"), json!("::1"))).1, NoteReason::NeverFits);
     let add = json!({"set": {"op": "add", "elem": payload("ip", "saddr"), "set": "@nets"}});
-    assert_eq!(terminal(vec![add, json!({"drop": null})]), (Some(Action::Drop), vec![Why::Undone]));
+    assert_eq!(terminal(vec![add, json!({"drop": null})]), (Some(Action::Drop), vec![NoteReason::Undone]));
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn base_chains_follow_each_other() {
         rule("inet", "d", 7, meta("l4proto"), json!("tcp"), "drop"),
     ]);
     let notes: Vec<_> = imported.notes.iter().map(|note| (note.what.as_str(), note.why)).collect();
-    assert_eq!(notes, [("chain c7", Why::Hook)]);
+    assert_eq!(notes, [("chain c7", NoteReason::Hook)]);
     let short: Vec<_> = imported
         .rules
         .iter()
@@ -227,11 +230,11 @@ fn base_chains_follow_each_other() {
     );
     let both =
         read(vec![hooked("bridge", "a", "forward", 0, "accept"), hooked("ip", "b", "forward", 1, "accept")]);
-    assert_eq!(both.notes[0].why, Why::BridgeAndIp);
+    assert_eq!(both.notes[0].why, NoteReason::BridgeAndIp);
     let lost = json!({"chain": {"family": "netdev", "table": "x", "name": "y", "handle": 1, "type": "filter", "hook": "ingress",
         "dev": ["wan"], "prio": 0, "policy": "drop"}});
     let lost = read(vec![lost]);
-    assert_eq!((lost.rules.len(), lost.notes[0].why), (0, Why::NoDevice));
+    assert_eq!((lost.rules.len(), lost.notes[0].why), (0, NoteReason::NoDevice));
     let silent = json!({"chain": {"family": "netdev", "table": "x", "name": "y", "handle": 1, "hook": "ingress", "prio": 0}});
     let silent = read(vec![
         silent,
@@ -244,7 +247,7 @@ fn base_chains_follow_each_other() {
         base("ip", "drop"),
         rule("ip", "t", 0, meta("l4proto"), json!("tcp"), "drop"),
     ]);
-    assert_eq!((dormant.rules.len(), dormant.notes[0].why), (0, Why::Dormant));
+    assert_eq!((dormant.rules.len(), dormant.notes[0].why), (0, NoteReason::Dormant));
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(super) struct Scan<'a> {
     /// By family.
     indexes: [Index; 3],
     /// The intersection of the rule with each earlier one.
-    met: Vec<Met>,
-    /// Earlier rules with an entry in `met`.
+    intersections: Vec<Intersection>,
+    /// Earlier rules with an entry in `intersections`.
     touched: Vec<usize>,
     /// The rule that last covered each cube.
     inside: Vec<usize>,
@@ -28,7 +28,7 @@ pub(super) struct Scan<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Met {
+struct Intersection {
     /// The last of the rule's cubes that the earlier rule covers.
     last: usize,
     /// Number of the rule's cubes that the earlier rule covers.
@@ -38,13 +38,13 @@ struct Met {
     touched: bool,
 }
 
-impl Met {
+impl Intersection {
     const NOTHING: Self = Self { last: usize::MAX, covered: 0, inside: 0, touched: false };
 }
 
 /// The first earlier rule of each kind.
 #[derive(Default)]
-struct Firsts {
+struct FirstRules {
     same: Option<(usize, Kind)>,
     shadow: Option<usize>,
     overlap: Option<usize>,
@@ -56,7 +56,7 @@ impl<'a> Scan<'a> {
             rules,
             lowered,
             indexes: [Family::V4, Family::V6, Family::Other].map(|family| Index::new(&lowered.cubes, family)),
-            met: vec![Met::NOTHING; rules.len()],
+            intersections: vec![Intersection::NOTHING; rules.len()],
             touched: Vec::new(),
             inside: vec![usize::MAX; lowered.cubes.len()],
             compared: 0,
@@ -85,13 +85,14 @@ impl<'a> Scan<'a> {
                 }
             }
             for other in self.touched.drain(..) {
-                self.met[other] = Met::NOTHING;
+                self.intersections[other] = Intersection::NOTHING;
             }
         }
         found.more_overlaps = overlaps.saturating_sub(MAX_OVERLAPS);
     }
 
-    /// Fills `met`. If earlier rules with terminal actions cover all cubes of the rule, returns the first of them.
+    /// Fills `intersections`. If earlier rules with terminal actions cover all cubes of the rule, returns the first of
+    /// them.
     fn meet(&mut self, rule: usize) -> Option<usize> {
         let lowered = self.lowered;
         let cubes = lowered.ranges[rule].clone();
@@ -111,19 +112,19 @@ impl<'a> Scan<'a> {
                 if !earlier.meets(cube) || !lowered.ports_meet(rule, other) {
                     return;
                 }
-                let met = &mut self.met[other];
-                if !met.touched {
-                    met.touched = true;
+                let intersection = &mut self.intersections[other];
+                if !intersection.touched {
+                    intersection.touched = true;
                     self.touched.push(other);
                 }
                 let covers = earlier.covers(cube);
-                if covers && met.last != n {
-                    met.last = n;
-                    met.covered += 1;
+                if covers && intersection.last != n {
+                    intersection.last = n;
+                    intersection.covered += 1;
                 }
                 if self.inside[place] != rule && cube.covers(earlier) {
                     self.inside[place] = rule;
-                    met.inside += 1;
+                    intersection.inside += 1;
                 }
                 if all && self.rules[other].actions.terminal.is_some() && lowered.ports_cover(other, rule) {
                     if covers {
@@ -145,16 +146,16 @@ impl<'a> Scan<'a> {
         all.then_some(first)
     }
 
-    fn compare(&self, rule: usize) -> Firsts {
-        let mut firsts = Firsts::default();
+    fn compare(&self, rule: usize) -> FirstRules {
+        let mut firsts = FirstRules::default();
         let actions = &self.rules[rule].actions;
         let least = |first: Option<usize>, other: usize| Some(first.map_or(other, |first| first.min(other)));
         for other in self.touched.iter().copied() {
-            let (met, earlier) = (&self.met[other], &self.rules[other].actions);
-            let covered =
-                met.covered == self.lowered.ranges[rule].len() && self.lowered.ports_cover(other, rule);
-            let covers =
-                met.inside == self.lowered.ranges[other].len() && self.lowered.ports_cover(rule, other);
+            let (intersection, earlier) = (&self.intersections[other], &self.rules[other].actions);
+            let covered = intersection.covered == self.lowered.ranges[rule].len()
+                && self.lowered.ports_cover(other, rule);
+            let covers = intersection.inside == self.lowered.ranges[other].len()
+                && self.lowered.ports_cover(rule, other);
             let decides = earlier.terminal.is_some();
             let differs = decides && actions.terminal.is_some() && earlier.terminal != actions.terminal;
             let same = match () {

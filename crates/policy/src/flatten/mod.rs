@@ -83,7 +83,7 @@ pub struct Edited<'a> {
 /// # Errors
 /// [`FlattenError`], naming the rule.
 pub fn flatten(rules: &[Rule], side: Side, limit: usize) -> Result<FlatList, FlattenError> {
-    let mut list = Backwards { limit, ..Backwards::default() };
+    let mut list = ReverseList { limit, ..ReverseList::default() };
     list.put(rules, side)?;
     list.flats.reverse();
     Ok(FlatList { flats: list.flats.into(), cubes: list.cubes })
@@ -114,7 +114,7 @@ impl FlatList {
             return flatten(rules, side, limit);
         };
         let cubes = self.cubes - ahead.cubes - gone.cubes;
-        let mut list = Backwards { flats: Vec::new(), cubes, limit };
+        let mut list = ReverseList { flats: Vec::new(), cubes, limit };
         // Rules with a terminal action leave what is behind them as it is.
         let as_it_is = if Extent::of(&rules[edit.added()], side).is_some() {
             behind
@@ -151,13 +151,13 @@ impl Extent {
 
 /// The list in reverse order.
 #[derive(Default)]
-struct Backwards {
+struct ReverseList {
     flats: Vec<Arc<Flat>>,
     cubes: usize,
     limit: usize,
 }
 
-impl Backwards {
+impl ReverseList {
     /// Prepends rules, from the last to the first.
     fn put(&mut self, rules: &[Rule], side: Side) -> Result<(), FlattenError> {
         for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {

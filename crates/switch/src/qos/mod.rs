@@ -75,7 +75,7 @@ pub enum QosError {
 
 /// The next packet.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<T> {
+pub enum Dequeued<T> {
     /// Send it.
     Send(T, usize),
     /// Drop it: packets have waited in its queue for too long.
@@ -171,7 +171,7 @@ impl<T> Qos<T> {
 
     /// Takes the next packet; `None` if none waits, or if the shaper lets none pass yet.
     #[inline]
-    pub fn pop(&mut self, now: u64) -> Option<Next<T>> {
+    pub fn pop(&mut self, now: u64) -> Option<Dequeued<T>> {
         if self.waiting == 0 {
             return None;
         }
@@ -179,7 +179,7 @@ impl<T> Qos<T> {
         let queue = self.queues.get_mut(chosen)?;
         if queue.head_is_late(now) {
             self.waiting -= 1;
-            return Some(Next::Drop(queue.take()?.item, chosen));
+            return Some(Dequeued::Drop(queue.take()?.item, chosen));
         }
         let bits = u64::from(queue.waiting.front()?.bytes) * 8;
         if self.shaper.as_ref().is_some_and(|shaper| !shaper.admit(now, bits)) {
@@ -188,7 +188,7 @@ impl<T> Qos<T> {
         self.waiting -= 1;
         let sent = queue.take()?;
         queue.deficit = queue.deficit.saturating_sub(sent.bytes);
-        Some(Next::Send(sent.item, chosen))
+        Some(Dequeued::Send(sent.item, chosen))
     }
 
     /// Takes a packet, regardless of the shaper and CoDel.

@@ -43,7 +43,7 @@ fn priority_goes_first_and_others_share_by_weight() {
         if n % 10 == 0 {
             assert!(push(&mut qos, EF, Packet { id: 0, bytes: 200 }, n));
         }
-        let Some(Next::Send(packet, queue)) = qos.pop(n) else { panic!("packets wait") };
+        let Some(Dequeued::Send(packet, queue)) = qos.pop(n) else { panic!("packets wait") };
         assert_eq!(packet as usize, queue);
         assert_eq!(queue == 0, n % 10 == 0, "a packet of priority goes at once, packet {n}");
         bytes[queue] += 1;
@@ -88,7 +88,7 @@ fn delay_after_burst(codel: Option<CodelOptions>) -> u64 {
         assert!(push(&mut qos, 0, Packet { id: arrived.len() as u32 - 1, bytes: 1250 }, now));
         let mut last = 0;
         while let Some(next) = qos.pop(now) {
-            if let Next::Send(packet, _) = next {
+            if let Dequeued::Send(packet, _) = next {
                 last = (now - arrived[packet as usize]) / MS;
             }
         }
@@ -116,7 +116,7 @@ fn codel_lets_a_burst_pass() {
     let mut sent = 0;
     for now in (0..100 * MS).step_by(100_000) {
         while let Some(next) = qos.pop(now) {
-            assert!(matches!(next, Next::Send(..)), "50 ms of packets are no standing queue");
+            assert!(matches!(next, Dequeued::Send(..)), "50 ms of packets are no standing queue");
             sent += 1;
         }
     }
@@ -173,8 +173,8 @@ proptest! {
                 Step::Pop => {
                     let Some(next) = qos.pop(now) else { continue };
                     let (packet, queue, sent) = match next {
-                        Next::Send(packet, queue) => (packet, queue, true),
-                        Next::Drop(packet, queue) => (packet, queue, false),
+                        Dequeued::Send(packet, queue) => (packet, queue, true),
+                        Dequeued::Drop(packet, queue) => (packet, queue, false),
                     };
                     let (expected, bytes) = model[queue].pop_front().unwrap();
                     prop_assert_eq!(packet, expected);
@@ -210,7 +210,7 @@ proptest! {
                     prop_assert!(qos.push(n, 0, bytes, now).is_ok());
                 }
             }
-            let Some(Next::Send(_, queue)) = qos.pop(now) else { panic!("packets wait") };
+            let Some(Dequeued::Send(_, queue)) = qos.pop(now) else { panic!("packets wait") };
             sent[queue] += u64::from(bytes);
         }
         for (weight, sent) in weights.iter().zip(sent) {

@@ -60,7 +60,7 @@ fn split(runs: &[Run]) -> Vec<Vec<u8>> {
         let found = parse(&whole).unwrap();
         assert_eq!((found.payload_offset(), found.payload_end()), (bytes, whole.len()));
         let cut = Segmenter::new(
-            SegmentHeaders { bytes: &headers[..bytes], lengths: run.lengths(), carries: run.carries() },
+            SegmentHeaders { bytes: &headers[..bytes], lengths: run.lengths(), gso_type: run.gso_type() },
             payload.len(),
             size,
         )

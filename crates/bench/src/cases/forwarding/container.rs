@@ -45,12 +45,12 @@ const ROUTER: &str = "kernel-router";
 /// Open vSwitch, with which netvm's switch is compared.
 const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
-const SWITCHES: [(&str, Ends, usize); 5] = [
-    ("switch", Ends::Container, 0),
-    ("switch-af-packet", Ends::AfPacket, 0),
-    ("switch-af-xdp", Ends::AfXdp, 0),
-    ("chain-1", Ends::Container, 1),
-    ("chain-3", Ends::Container, 3),
+const SWITCHES: [(&str, PortKinds, usize); 5] = [
+    ("switch", PortKinds::Container, 0),
+    ("switch-af-packet", PortKinds::AfPacket, 0),
+    ("switch-af-xdp", PortKinds::AfXdp, 0),
+    ("chain-1", PortKinds::Container, 1),
+    ("chain-3", PortKinds::Container, 3),
 ];
 
 /// The MAC address of both interfaces of netvm's router, and those of the namespaces' interfaces.
@@ -59,7 +59,7 @@ const HOST_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 
 
 /// The kind of both ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum PortKinds {
     Container,
     AfPacket,
     AfXdp,
@@ -142,13 +142,14 @@ fn open_vswitch(case: &Case<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> M
 /// What packets pass: two ports, and NFs between them.
 #[derive(Clone, Copy)]
 struct Passed {
-    ends: Ends,
+    ends: PortKinds,
     nfs: usize,
 }
 
 fn netvm(case: &Case<'_>, passed: Passed, cores: Cores, plan: &Plan) -> Measured {
     let Passed { ends, nfs } = passed;
-    let hosts = Hosts::new(if ends == Ends::Container { Link::None } else { Link::Veth }, case.congestion)?;
+    let hosts =
+        Hosts::new(if ends == PortKinds::Container { Link::None } else { Link::Veth }, case.congestion)?;
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> =
         roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.engine)).collect();
@@ -202,7 +203,7 @@ fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
     figures(case, &hosts, plan, |pause| rig.run(pause))
 }
 
-fn configuration(hosts: &Hosts, ends: Ends, roles: &[String], cores: Cores) -> Host {
+fn configuration(hosts: &Hosts, ends: PortKinds, roles: &[String], cores: Cores) -> Host {
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
     let ports: Vec<PortId> = hosts
         .all()
@@ -210,9 +211,9 @@ fn configuration(hosts: &Hosts, ends: Ends, roles: &[String], cores: Cores) -> H
         .map(|host| {
             let interface = || host.port.clone();
             let kind = match ends {
-                Ends::AfPacket => PortKind::AfPacket { interface: interface() },
-                Ends::AfXdp => PortKind::AfXdp { interface: interface(), generic: false },
-                Ends::Container => PortKind::Container(ContainerConfig {
+                PortKinds::AfPacket => PortKind::AfPacket { interface: interface() },
+                PortKinds::AfXdp => PortKind::AfXdp { interface: interface(), generic: false },
+                PortKinds::Container => PortKind::Container(ContainerConfig {
                     namespace: host.namespace.clone(),
                     addresses: vec![host.address],
                     ..ContainerConfig::default()

@@ -38,7 +38,7 @@ use crate::error::{BenchError, RulesError};
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::peers::ovs::{self, Ends, NORMAL, PORT_TO_PORT, Setup, drops};
+use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, PortKinds, Setup, drops};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
@@ -250,7 +250,7 @@ fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Pl
     if case.policy == Policy::Acl {
         flows.extend_from_slice(&acl.flows);
     }
-    let setup = Setup { flows: &flows, signature_cache, ends: Ends::Null(case.traffic) };
+    let setup = Setup { flows: &flows, signature_cache, ends: PortKinds::Null(case.traffic) };
     let window = if case.traffic.flows.is_none() { plan.window.max(SLOW_PATH_WINDOW) } else { plan.window };
     let outcome = ovs::measure(sandbox, setup, cores, &Plan { window, ..*plan })?;
     let mut figures = vec![Figure::new(name, Unit::Mpps, outcome.mpps)];

@@ -16,7 +16,7 @@ use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
 use crate::peers::guests::{Guests, Load, floor, sockets};
-use crate::peers::ovs::{self, Ends, NORMAL, Setup};
+use crate::peers::ovs::{self, NORMAL, PortKinds, Setup};
 use crate::peers::testpmd;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
@@ -66,7 +66,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
             let name = peer.clone();
             subjects.push(Subject::new(&peer, move |plan| {
                 let flows = [NORMAL.to_owned()];
-                let setup = Setup { flows: &flows, signature_cache: false, ends: Ends::Guests(load) };
+                let setup = Setup { flows: &flows, signature_cache: false, ends: PortKinds::Guests(load) };
                 let outcome = ovs::measure(sandbox, setup, cores, plan)?;
                 Ok(vec![Figure::new(&name, Unit::Mpps, outcome.mpps)])
             }));

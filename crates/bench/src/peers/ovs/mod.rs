@@ -58,12 +58,12 @@ pub struct Setup<'a> {
     /// Enable the signature match cache, which follows the exact match cache (off by default; experimental).
     pub signature_cache: bool,
     /// The ends of the traffic.
-    pub ends: Ends,
+    pub ends: PortKinds,
 }
 
 /// The kind of both ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum PortKinds {
     /// Null devices; the first has this traffic.
     Null(Traffic),
     /// vhost-user guests.
@@ -141,7 +141,7 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
 /// # Errors
 /// [`BenchError::Peer`] with its message.
 pub fn over(sandbox: &Path, load: Load, cores: Cores, work: impl FnOnce(&Guests) -> Measured) -> Measured {
-    let setup = Setup { flows: &[NORMAL.to_owned()], signature_cache: false, ends: Ends::Guests(load) };
+    let setup = Setup { flows: &[NORMAL.to_owned()], signature_cache: false, ends: PortKinds::Guests(load) };
     let ovs = Ovs::start(sandbox, setup, cores)?;
     let guests = ovs.guests.as_ref().map(RefCell::borrow);
     guests.map_or_else(|| Ok(Vec::new()), |guests| work(&guests))
@@ -158,7 +158,7 @@ impl Switch {
     /// [`BenchError::Peer`] with its message.
     pub fn between(sandbox: &Path, interfaces: [&'static str; 2], cores: Cores) -> Result<Self, BenchError> {
         let flows = &[NORMAL.to_owned()];
-        let setup = Setup { flows, signature_cache: false, ends: Ends::Interfaces(interfaces) };
+        let setup = Setup { flows, signature_cache: false, ends: PortKinds::Interfaces(interfaces) };
         Ovs::start(sandbox, setup, cores).map(Self)
     }
 }
@@ -180,13 +180,13 @@ impl Ovs {
         configure(&folder, setup, cores)?;
         let mut switch = Command::new(SWITCH);
         switch.arg(format!("unix:{}/db.sock", folder.display()));
-        if let Ends::Null(traffic) = setup.ends {
+        if let PortKinds::Null(traffic) = setup.ends {
             traffic.describe(&mut switch, &folder.join("ready"));
         }
         let switch = Daemon::spawn(&mut switch, &folder, "switch", cores.nf)?;
         let mut ovs = Self { folder, guests: None, switch, _database: database };
         ovs.connect(setup).map_err(|error| ovs.explain(error))?;
-        if let Ends::Guests(load) = setup.ends {
+        if let PortKinds::Guests(load) = setup.ends {
             ovs.guests = Some(RefCell::new(Guests::start(&ovs.folder, load, cores.nf)?));
             ovs.await_traffic()?;
         }
@@ -201,30 +201,30 @@ impl Ovs {
         );
         self.configured(&bridge)?;
         let [input, output] = match setup.ends {
-            Ends::Interfaces(names) => names,
-            Ends::Guests(_) | Ends::Null(_) => [IN, OUT],
+            PortKinds::Interfaces(names) => names,
+            PortKinds::Guests(_) | PortKinds::Null(_) => [IN, OUT],
         };
         for (port, number, device) in
             [(input, 1, "net_null0,size=60"), (output, 2, "net_null1,size=60,no-rx=1")]
         {
             let kind = match setup.ends {
-                Ends::Guests(_) => "type=dpdkvhostuser".to_owned(),
-                Ends::Null(_) => format!("type=dpdk options:dpdk-devargs={device}"),
-                Ends::Interfaces(_) => "type=system".to_owned(),
+                PortKinds::Guests(_) => "type=dpdkvhostuser".to_owned(),
+                PortKinds::Null(_) => format!("type=dpdk options:dpdk-devargs={device}"),
+                PortKinds::Interfaces(_) => "type=system".to_owned(),
             };
             self.configured(&format!(
                 "add-port {BRIDGE} {port} -- set interface {port} ofport_request={number} {kind}"
             ))?;
         }
         match setup.ends {
-            Ends::Guests(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
-            Ends::Null(_) => wait_for(&self.folder.join("ready"))?,
-            Ends::Interfaces(_) => {}
+            PortKinds::Guests(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
+            PortKinds::Null(_) => wait_for(&self.folder.join("ready"))?,
+            PortKinds::Interfaces(_) => {}
         }
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
         feed(&mut command, &setup.flows.join("\n"))?;
-        if let Ends::Interfaces(_) = setup.ends {
+        if let PortKinds::Interfaces(_) = setup.ends {
             return Ok(());
         }
         // The second port never sends, so without this entry every packet would be flooded.
@@ -314,8 +314,8 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
     } else {
         // Without --legacy-mem, Open vSwitch adds --in-memory, which conflicts with --no-huge.
         let mib = match setup.ends {
-            Ends::Guests(_) => GUESTS_MEMORY_MIB,
-            Ends::Null(_) | Ends::Interfaces(_) => MEMORY_MIB,
+            PortKinds::Guests(_) => GUESTS_MEMORY_MIB,
+            PortKinds::Null(_) | PortKinds::Interfaces(_) => MEMORY_MIB,
         };
         format!("--no-huge --legacy-mem --no-shconf -m {mib}")
     };
@@ -327,7 +327,7 @@ fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchE
         format!("other_config:pmd-cpu-mask={}", mask(cores.engine)),
         format!("other_config:dpdk-lcore-mask={}", mask(cores.nf)),
         format!("other_config:smc-enable={}", setup.signature_cache),
-        format!("other_config:userspace-tso-enable={}", matches!(setup.ends, Ends::Interfaces(_))),
+        format!("other_config:userspace-tso-enable={}", matches!(setup.ends, PortKinds::Interfaces(_))),
     ]))
 }
 

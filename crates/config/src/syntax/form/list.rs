@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::Text;
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::Kind;
-use crate::syntax::table::{At, Form, Keys, Numbered, Reader, Spanned, write};
+use crate::syntax::table::{Form, Keys, Numbered, Reader, Spanned, ValueLocation, write};
 
 /// Texts in a list.
 pub(crate) const TEXTS: &str = "a list of strings, such as [\"a\", \"b\"]";
@@ -20,7 +20,7 @@ pub(crate) const NUMBERS: &str = "a list of whole numbers, such as [0, 1]";
 pub(crate) struct List<F>(pub(crate) F, pub(crate) &'static str);
 
 impl<T, F: Form<T>> Form<Vec<T>> for List<F> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
         let DeValue::Array(list) = value.get_ref() else {
             return at.wrong_type(value.get_ref(), self.1);
         };
@@ -37,7 +37,7 @@ impl<T, F: Form<T>> Form<Vec<T>> for List<F> {
 pub(crate) struct Addresses;
 
 impl Form<Vec<InterfaceAddress>> for Addresses {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<InterfaceAddress>> {
         let texts = List(Text(str::parse, ToString::to_string), TEXTS);
         let addresses: Vec<InterfaceAddress> = texts.read(at, value)?;
         let written = value.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span);
@@ -64,7 +64,7 @@ impl Form<Vec<InterfaceAddress>> for Addresses {
 pub(crate) struct OneOrMore<F>(pub(crate) F);
 
 impl<T, F: Form<T>> Form<Vec<T>> for OneOrMore<F> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
         let DeValue::Array(list) = value.get_ref() else {
             return self.0.read(&at.or_list(), value).map(|item| vec![item]);
         };
@@ -95,7 +95,7 @@ impl<T, F: Form<T>> Form<Vec<T>> for OneOrMore<F> {
 pub(crate) struct Items(pub(crate) &'static str);
 
 impl<T: Keys + Numbered> Form<Vec<T>> for Items {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Vec<T>> {
         let title = self.0;
         let list = match value.get_ref() {
             DeValue::Array(list) => list,

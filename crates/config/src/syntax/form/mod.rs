@@ -15,7 +15,7 @@ use toml::de::DeValue;
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::Kind;
 use crate::syntax::names::{BadName, Check};
-use crate::syntax::table::{At, Form, Keys, Reader, write};
+use crate::syntax::table::{Form, Keys, Reader, ValueLocation, write};
 
 pub(crate) use crate::syntax::table::Spanned;
 pub(crate) use list::{Addresses, Items, List, NUMBERS, OneOrMore, TEXTS};
@@ -24,7 +24,7 @@ pub(crate) use list::{Addresses, Items, List, NUMBERS, OneOrMore, TEXTS};
 pub(crate) struct Flag;
 
 impl Form<bool> for Flag {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<bool> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<bool> {
         let flag = value.get_ref().as_bool();
         flag.or_else(|| at.wrong_type(value.get_ref(), "`true` or `false`"))
     }
@@ -35,10 +35,10 @@ impl Form<bool> for Flag {
 }
 
 /// A key whose only value is `true`.
-pub(crate) struct Yes;
+pub(crate) struct OnlyTrue;
 
-impl Form<bool> for Yes {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<bool> {
+impl Form<bool> for OnlyTrue {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<bool> {
         let flag = Flag.read(at, value)?;
         if !flag {
             at.bad_value("is `false`, which has no effect")
@@ -49,7 +49,7 @@ impl Form<bool> for Yes {
     }
 
     fn write(&self, host: &Host, item: &mut bool) -> Option<Value> {
-        Sparse(Flag).write(host, item)
+        UnlessDefault(Flag).write(host, item)
     }
 }
 
@@ -57,7 +57,7 @@ impl Form<bool> for Yes {
 pub(crate) struct Number(pub(crate) RangeInclusive<u64>);
 
 impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         let DeValue::Integer(integer) = value.get_ref() else {
             return at.wrong_type(value.get_ref(), "a whole number");
         };
@@ -82,7 +82,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
 pub(crate) struct Vlan;
 
 impl Form<VlanId> for Vlan {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<VlanId> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<VlanId> {
         VlanId::new(Number(1..=VlanId::MAX.into()).read(at, value)?).ok()
     }
 
@@ -95,7 +95,7 @@ impl Form<VlanId> for Vlan {
 pub(crate) struct Word;
 
 impl<T: Words> Form<T> for Word {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         one_of(at, text(at, value)?, T::WORDS.iter().copied())
     }
 
@@ -106,7 +106,7 @@ impl<T: Words> Form<T> for Word {
 
 /// The value of one of some words.
 pub(crate) fn one_of<T>(
-    at: &At<'_>,
+    at: &ValueLocation<'_>,
     text: &str,
     words: impl Iterator<Item = (&'static str, T)> + Clone,
 ) -> Option<T> {
@@ -119,7 +119,7 @@ pub(crate) fn one_of<T>(
 }
 
 /// A text in quotes.
-pub(crate) fn text<'a>(at: &At<'_>, value: &'a Spanned<'a>) -> Option<&'a str> {
+pub(crate) fn text<'a>(at: &ValueLocation<'_>, value: &'a Spanned<'a>) -> Option<&'a str> {
     let text = value.get_ref().as_str();
     text.or_else(|| at.wrong_type(value.get_ref(), "a string in quotes"))
 }
@@ -128,7 +128,7 @@ pub(crate) fn text<'a>(at: &At<'_>, value: &'a Spanned<'a>) -> Option<&'a str> {
 pub(crate) struct Plain;
 
 impl Form<String> for Plain {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<String> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<String> {
         text(at, value).map(str::to_owned)
     }
 
@@ -141,7 +141,7 @@ impl Form<String> for Plain {
 pub(crate) struct Text<P, S>(pub(crate) P, pub(crate) S);
 
 impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> for Text<P, S> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         parse(at, text(at, value)?, &self.0)
     }
 
@@ -154,7 +154,7 @@ impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> fo
 pub(crate) struct Scalar<P, S>(pub(crate) P, pub(crate) S);
 
 impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> for Scalar<P, S> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         match value.get_ref() {
             DeValue::String(text) => parse(at, text, &self.0),
             DeValue::Integer(integer) => match u64::from_str_radix(integer.as_str(), integer.radix()) {
@@ -171,7 +171,11 @@ impl<T, E: Display, P: Fn(&str) -> Result<T, E>, S: Fn(&T) -> String> Form<T> fo
     }
 }
 
-fn parse<T, E: Display>(at: &At<'_>, text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
+fn parse<T, E: Display>(
+    at: &ValueLocation<'_>,
+    text: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Option<T> {
     parse(text).map_err(|error| at.bad_text(text).help(error.to_string()).keep()).ok()
 }
 
@@ -179,7 +183,7 @@ fn parse<T, E: Display>(at: &At<'_>, text: &str, parse: impl Fn(&str) -> Result<
 pub(crate) struct Name(pub(crate) Check);
 
 impl Form<String> for Name {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<String> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<String> {
         let text = text(at, value)?;
         if let Err(BadName { label, help }) = (self.0)(text) {
             at.note(Kind::BadName, format!("`{}` cannot be `{text}`", at.key))
@@ -202,7 +206,7 @@ macro_rules! reference {
         pub(crate) struct $form;
 
         impl Form<$id> for $form {
-            fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<$id> {
+            fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<$id> {
                 let name = text(at, value)?;
                 at.file.names.$names.find(at.file.findings, name, at.span.clone()).map($id)
             }
@@ -223,10 +227,10 @@ reference! {
 }
 
 /// A value that may be absent.
-pub(crate) struct Maybe<F>(pub(crate) F);
+pub(crate) struct Optional<F>(pub(crate) F);
 
-impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<Option<T>> {
+impl<T, F: Form<T>> Form<Option<T>> for Optional<F> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Option<T>> {
         self.0.read(at, value).map(Some)
     }
 
@@ -236,10 +240,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
 }
 
 /// A value that is not written when it is the default.
-pub(crate) struct Sparse<F>(pub(crate) F);
+pub(crate) struct UnlessDefault<F>(pub(crate) F);
 
-impl<T: Default + PartialEq, F: Form<T>> Form<T> for Sparse<F> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+impl<T: Default + PartialEq, F: Form<T>> Form<T> for UnlessDefault<F> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         self.0.read(at, value)
     }
 
@@ -249,10 +253,10 @@ impl<T: Default + PartialEq, F: Form<T>> Form<T> for Sparse<F> {
 }
 
 /// A value that is written only under a condition.
-pub(crate) struct When<F>(pub(crate) bool, pub(crate) F);
+pub(crate) struct OnlyIf<F>(pub(crate) bool, pub(crate) F);
 
-impl<T, F: Form<T>> Form<T> for When<F> {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+impl<T, F: Form<T>> Form<T> for OnlyIf<F> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         self.1.read(at, value)
     }
 
@@ -262,7 +266,7 @@ impl<T, F: Form<T>> Form<T> for When<F> {
 }
 
 impl<T, F: Form<T>> Form<T> for &F {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         (**self).read(at, value)
     }
 
@@ -275,7 +279,7 @@ impl<T, F: Form<T>> Form<T> for &F {
 pub(crate) struct Nested(pub(crate) &'static str);
 
 impl<T: Keys + Default> Form<T> for Nested {
-    fn read<'a>(&self, at: &At<'a>, value: &'a Spanned<'a>) -> Option<T> {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<T> {
         let DeValue::Table(table) = value.get_ref() else {
             return at.wrong_type(value.get_ref(), &format!("a table: {}", self.0));
         };

@@ -6,14 +6,14 @@ mod steps;
 use dpdk::{Batch, Mbuf};
 use model::{BUFFERS, LENGTH, OFFSET, Rig, SHORT, link, nf_thread};
 use netvm_ring::Span;
-use steps::{Manner, Step};
+use steps::{ReturnPattern, Step};
 
 use super::sweep::SweepScope;
 use super::{MAX_CHANGES, queue};
 use crate::ids::LinkId;
 
-fn give_back(rig: &mut Rig, of: usize, by: usize, manner: Manner) {
-    rig.step(Step::Return { worker: 0, of, by, count: 64, manner, to_other_worker: false });
+fn give_back(rig: &mut Rig, of: usize, by: usize, pattern: ReturnPattern) {
+    rig.step(Step::Return { worker: 0, of, by, count: 64, pattern, to_other_worker: false });
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_full_queue_leaves_packets_to_the_table() {
     }
     assert_eq!((rig.in_queue(0, 0), rig.in_table(0)), (queue::CAPACITY, 64));
     for _ in 0..9 {
-        give_back(&mut rig, 0, 0, Manner::InOrder);
+        give_back(&mut rig, 0, 0, ReturnPattern::InOrder);
     }
     assert!(rig.model.is_empty());
 }
@@ -50,7 +50,7 @@ fn the_last_of_a_chain_returns_what_the_first_was_handed_in_order() {
     rig.step(Step::Tick);
     for _ in 0..10 {
         rig.hand_out(0, 0, 64);
-        give_back(&mut rig, 0, 1, Manner::InOrder);
+        give_back(&mut rig, 0, 1, ReturnPattern::InOrder);
     }
     let last = rig.thread(0, 1);
     assert_eq!((last.source, last.changes, last.order_given_up), (link(0, 0), 1, false));
@@ -65,7 +65,7 @@ fn order_is_given_up_for_a_tick() {
     rig.step(Step::Tick);
     rig.hand_out(0, 0, 64);
     rig.hand_out(0, 1, 64);
-    give_back(&mut rig, 0, 0, Manner::Reversed);
+    give_back(&mut rig, 0, 0, ReturnPattern::Reversed);
     assert_eq!((rig.in_queue(0, 1), rig.in_table(0)), (0, 64), "all queues spill");
     rig.hand_out(0, 1, 64);
     assert_eq!(rig.in_queue(0, 1), 0, "all queues are closed");
@@ -81,7 +81,7 @@ fn a_source_that_changes_often_is_given_up() {
     rig.step(Step::Tick);
     for n in 0..=usize::from(MAX_CHANGES) + 1 {
         rig.hand_out(0, n % 2, 1);
-        give_back(&mut rig, n % 2, 0, Manner::InOrder);
+        give_back(&mut rig, n % 2, 0, ReturnPattern::InOrder);
     }
     let thread = rig.thread(0, 0);
     assert_eq!((thread.changes, thread.order_given_up), (MAX_CHANGES, true));
@@ -107,13 +107,13 @@ fn what_a_dead_producer_did_not_publish_is_swept_by_its_owner() {
 
 #[test]
 fn a_packet_without_a_whole_header_comes_back_only_as_it_was_handed_out() {
-    for (is_in_order, manner) in [
-        (true, Manner::InOrder),
-        (true, Manner::Stunted),
-        (true, Manner::Trimmed),
-        (false, Manner::InOrder),
-        (false, Manner::Stunted),
-        (false, Manner::Trimmed),
+    for (is_in_order, pattern) in [
+        (true, ReturnPattern::InOrder),
+        (true, ReturnPattern::Stunted),
+        (true, ReturnPattern::Trimmed),
+        (false, ReturnPattern::InOrder),
+        (false, ReturnPattern::Stunted),
+        (false, ReturnPattern::Trimmed),
     ] {
         let mut rig = Rig::new();
         if is_in_order {
@@ -123,8 +123,8 @@ fn a_packet_without_a_whole_header_comes_back_only_as_it_was_handed_out() {
         assert_eq!(rig.in_queue(0, 0), if is_in_order { 60 } else { 0 });
         assert!(rig.threads[0].held.iter().any(|descriptor| descriptor.length() == SHORT));
         // The model says which of them are packets.
-        give_back(&mut rig, 0, 0, manner);
-        assert!(rig.model.is_empty(), "{manner:?}");
+        give_back(&mut rig, 0, 0, pattern);
+        assert!(rig.model.is_empty(), "{pattern:?}");
     }
 }
 

@@ -179,10 +179,10 @@ impl Rig {
     pub(super) fn step(&mut self, step: Step) {
         match step {
             Step::HandOut { worker, thread, count } => self.hand_out(worker, thread, count),
-            Step::Return { worker, of, by, count, manner, to_other_worker } => {
+            Step::Return { worker, of, by, count, pattern, to_other_worker } => {
                 let held = &mut self.threads[link(worker, of).index()].held;
                 let count = count.min(held.len());
-                let burst = changed(held.drain(..count).collect(), manner);
+                let burst = changed(held.drain(..count).collect(), pattern);
                 let to = if to_other_worker { (worker + 1) % WORKERS } else { worker };
                 self.take_back(to, by, &burst);
             }

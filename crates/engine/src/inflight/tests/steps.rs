@@ -8,7 +8,7 @@ use super::model::{THREADS, WORKERS};
 
 /// What an NF makes of the packets that it returns.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Manner {
+pub(super) enum ReturnPattern {
     InOrder,
     Reversed,
     /// Each seventh after all others.
@@ -37,7 +37,7 @@ pub(super) enum Step {
         of: usize,
         by: usize,
         count: usize,
-        manner: Manner,
+        pattern: ReturnPattern,
         to_other_worker: bool,
     },
     /// A descriptor out of thin air.
@@ -68,44 +68,44 @@ pub(super) enum Step {
 }
 
 /// The descriptors of a burst that an NF returns.
-pub(super) fn changed(burst: Vec<Descriptor>, manner: Manner) -> Vec<Descriptor> {
+pub(super) fn changed(burst: Vec<Descriptor>, pattern: ReturnPattern) -> Vec<Descriptor> {
     let third = |change: fn(Descriptor) -> Descriptor| {
         let each = burst.iter().zip(0..);
         each.map(|(d, n)| if n % 3 == 1 { change(*d) } else { *d }).collect()
     };
-    match manner {
-        Manner::InOrder => burst,
-        Manner::Reversed => burst.into_iter().rev().collect(),
-        Manner::Late => {
+    match pattern {
+        ReturnPattern::InOrder => burst,
+        ReturnPattern::Reversed => burst.into_iter().rev().collect(),
+        ReturnPattern::Late => {
             let (late, rest): (Vec<_>, Vec<_>) = burst.into_iter().partition(|d| d.buffer() % 7 == 0);
             [rest, late].concat()
         }
-        Manner::Trimmed => third(|d| d.with_span(d.offset() + 4, d.length() - 4)),
-        Manner::Stretched => third(|d| d.with_span(d.offset(), u16::MAX)),
-        Manner::Stunted => third(|d| d.with_span(d.offset(), 13)),
-        Manner::Twice => burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
-        Manner::Alternating => third(|d| d.with_verdict(VerdictKind::Drop, 0)),
+        ReturnPattern::Trimmed => third(|d| d.with_span(d.offset() + 4, d.length() - 4)),
+        ReturnPattern::Stretched => third(|d| d.with_span(d.offset(), u16::MAX)),
+        ReturnPattern::Stunted => third(|d| d.with_span(d.offset(), 13)),
+        ReturnPattern::Twice => burst.iter().flat_map(|descriptor| [*descriptor; 2]).collect(),
+        ReturnPattern::Alternating => third(|d| d.with_verdict(VerdictKind::Drop, 0)),
     }
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
-    let manner = prop_oneof![
-        5 => Just(Manner::InOrder),
-        1 => Just(Manner::Reversed),
-        1 => Just(Manner::Late),
-        1 => Just(Manner::Trimmed),
-        1 => Just(Manner::Stretched),
-        1 => Just(Manner::Stunted),
-        1 => Just(Manner::Twice),
-        1 => Just(Manner::Alternating),
+    let pattern = prop_oneof![
+        5 => Just(ReturnPattern::InOrder),
+        1 => Just(ReturnPattern::Reversed),
+        1 => Just(ReturnPattern::Late),
+        1 => Just(ReturnPattern::Trimmed),
+        1 => Just(ReturnPattern::Stretched),
+        1 => Just(ReturnPattern::Stunted),
+        1 => Just(ReturnPattern::Twice),
+        1 => Just(ReturnPattern::Alternating),
     ];
     let (worker, thread) = (0..WORKERS, 0..THREADS);
     let hand_out = (worker.clone(), thread.clone(), 1..=Batch::CAPACITY)
         .prop_map(|(worker, thread, count)| Step::HandOut { worker, thread, count });
-    let give_back = (worker.clone(), thread.clone(), thread.clone(), 1..200usize, manner, 0..12u8).prop_map(
-        |(worker, of, by, count, manner, other)| {
+    let give_back = (worker.clone(), thread.clone(), thread.clone(), 1..200usize, pattern, 0..12u8).prop_map(
+        |(worker, of, by, count, pattern, other)| {
             let to_other_worker = other == 0;
-            Step::Return { worker, of, by, count, manner, to_other_worker }
+            Step::Return { worker, of, by, count, pattern, to_other_worker }
         },
     );
     let forge = (worker.clone(), thread.clone(), any::<[u64; 2]>(), any::<u8>())

@@ -120,15 +120,15 @@ impl Run {
         let (headers, bytes) = coalesced.headers();
         // As many bytes as before, so there is room.
         let _ = whole.replace_front(bytes as u16, &headers[..bytes]);
-        let (lengths, carries) = (coalesced.lengths(), coalesced.carries());
+        let (lengths, gso_type) = (coalesced.lengths(), coalesced.gso_type());
         // Headers of at most MAX_HEADERS, and a payload that was received in one ordinary buffer.
         whole.set_oversized(Oversized {
             l2: lengths.l2 as u16,
             l3: lengths.l3 as u16,
             l4: lengths.l4 as u16,
             size: coalesced.size() as u16,
-            v6: carries.v6,
-            udp: carries.udp,
+            v6: gso_type.v6,
+            udp: gso_type.udp,
         });
     }
 }

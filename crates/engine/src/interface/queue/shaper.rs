@@ -12,7 +12,7 @@ use std::sync::Arc;
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
 use netvm_model::{QosConfig, QueueConfig, QueueId};
-use netvm_switch::qos::{CodelOptions, Next, Qos, QosError, QueueOptions, Service, ShaperOptions};
+use netvm_switch::qos::{CodelOptions, Dequeued, Qos, QosError, QueueOptions, Service, ShaperOptions};
 
 use crate::counters::QueueCounters;
 use crate::drop_reason::DropReason;
@@ -91,20 +91,20 @@ impl Shaper {
     pub(crate) fn pop_burst(&mut self, now: u64, out: &mut Batch, cx: &PortContext<'_>) {
         while out.len() < Batch::CAPACITY {
             let next = if self.is_retiring {
-                self.qos.pop_any().map(|mbuf| Next::Send(mbuf, 0))
+                self.qos.pop_any().map(|mbuf| Dequeued::Send(mbuf, 0))
             } else {
                 self.qos.pop(now)
             };
             match next {
                 None => break,
-                Some(Next::Send(mbuf, queue)) => {
+                Some(Dequeued::Send(mbuf, queue)) => {
                     if let Some(counters) = self.counters.get(queue) {
                         counters.packets.add(1);
                         counters.bytes.add(mbuf.pkt_len().into());
                     }
                     out.add(mbuf);
                 }
-                Some(Next::Drop(mbuf, queue)) => {
+                Some(Dequeued::Drop(mbuf, queue)) => {
                     cx.note_drop(DropReason::Codel, &mbuf);
                     drop(mbuf);
                     if let Some(counters) = self.counters.get(queue) {

@@ -17,7 +17,7 @@ use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::tx::copy::copy_into;
-use crate::worker::tx::offload::{Receiver, Takes, all_plain};
+use crate::worker::tx::offload::{AcceptedPackets, Receiver, all_plain};
 
 /// A hop: a position in a chain.
 #[derive(Clone, Copy)]
@@ -74,7 +74,10 @@ pub(crate) fn receiver(dp: &Datapath, cx: Context<'_>, hop: Hop) -> Receiver {
     let accepts = hop
         .replicas(cx.snapshot)
         .is_some_and(|replicas| replicas.offloads && dp.memories.home_of(replicas.group) == Some(cx.memory));
-    Receiver { memory: cx.memory, takes: if accepts { Takes::Nf } else { Takes::Nothing } }
+    Receiver {
+        memory: cx.memory,
+        takes: if accepts { AcceptedPackets::Nf } else { AcceptedPackets::Nothing },
+    }
 }
 
 /// Where packets go whose offloads are finished, as far as the NFs of the hop want it.

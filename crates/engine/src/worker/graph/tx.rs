@@ -23,7 +23,7 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::handoff::HandoffPacket;
 use crate::worker::tx::copy::copy_into;
-use crate::worker::tx::offload::{Finished, Receiver, Takes, all_plain, finish};
+use crate::worker::tx::offload::{AcceptedPackets, Finished, Receiver, all_plain, finish};
 
 /// Where packets go that a port without a device sends; `None` if it has one, or if they have to wait for its shaper,
 /// which one worker has.
@@ -78,7 +78,7 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
     if dp.ports.has_offload_work && !all_plain(batch) {
         let accepts = queue.accepts();
         if accepts != Accepts::ALL {
-            let receiver = Receiver { memory, takes: Takes::Port(accepts) };
+            let receiver = Receiver { memory, takes: AcceptedPackets::Port(accepts) };
             return finish(dp, receiver, batch, |dp, finished| match finished {
                 Finished::Packets(batch) => enqueue(dp, port, memory, batch),
                 Finished::Lost(reason, mbuf) => observe::drop_one(dp, reason, mbuf),

@@ -65,11 +65,11 @@ pub(crate) fn reason_of(
 fn of_key(key: &FlowKey, reason: PuntReason, tables: &Tables) -> PuntReason {
     match key.ether_type {
         EtherType::ARP => PuntReason::Neighbour,
-        EtherType::IPV4 | EtherType::IPV6 => match reach(key, tables) {
-            Reach::Own => of_own(key),
-            Reach::Group if of_own(key) == PuntReason::Local => PuntReason::Group,
-            Reach::Group => of_own(key),
-            Reach::Beyond => reason,
+        EtherType::IPV4 | EtherType::IPV6 => match destination_scope(key, tables) {
+            DestinationScope::Own => of_own(key),
+            DestinationScope::Group if of_own(key) == PuntReason::Local => PuntReason::Group,
+            DestinationScope::Group => of_own(key),
+            DestinationScope::Beyond => reason,
         },
         _ if IS_IS.contains(&key.destination_mac) => PuntReason::Routing,
         _ => PuntReason::EtherType,
@@ -77,7 +77,7 @@ fn of_key(key: &FlowKey, reason: PuntReason, tables: &Tables) -> PuntReason {
 }
 
 /// The scope of a packet's destination.
-enum Reach {
+enum DestinationScope {
     /// To this router.
     Own,
     /// To a multicast group.
@@ -86,25 +86,25 @@ enum Reach {
     Beyond,
 }
 
-fn reach(key: &FlowKey, tables: &Tables) -> Reach {
+fn destination_scope(key: &FlowKey, tables: &Tables) -> DestinationScope {
     let mut found = [NextHopId::PUNT];
     if let Some(v4) = key.destination.v4_bits() {
         match v4 >> 24 {
-            224..=239 => return Reach::Group,
-            255 => return Reach::Own,
+            224..=239 => return DestinationScope::Group,
+            255 => return DestinationScope::Own,
             _ => tables.lookup_v4(&[v4], &mut found),
         }
     } else {
         let v6 = key.destination.v6_bits();
         if v6 >> 120 == 0xff {
-            return Reach::Group;
+            return DestinationScope::Group;
         }
         if v6 >> 118 == 0xfe80 >> 6 {
-            return Reach::Own;
+            return DestinationScope::Own;
         }
         tables.lookup_v6(&[v6.to_be_bytes()], &mut found);
     }
-    if found == [NextHopId::LOCAL] { Reach::Own } else { Reach::Beyond }
+    if found == [NextHopId::LOCAL] { DestinationScope::Own } else { DestinationScope::Beyond }
 }
 
 /// Why an IP packet to the router is punted.

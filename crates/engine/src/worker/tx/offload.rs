@@ -6,7 +6,7 @@
 
 use dpdk::{Accepts, Batch, Mbuf, Oversized, Unfinished};
 use netvm_wire::partial::{Transport, transport};
-use netvm_wire::segment::{Carries, HeaderLengths, MAX_HEADERS, SegmentHeaders, Segmenter};
+use netvm_wire::segment::{GsoType, HeaderLengths, MAX_HEADERS, SegmentHeaders, Segmenter};
 
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
@@ -21,12 +21,12 @@ const FRONT: usize = 192;
 #[derive(Clone, Copy)]
 pub(crate) struct Receiver {
     pub(crate) memory: MemoryId,
-    pub(crate) takes: Takes,
+    pub(crate) takes: AcceptedPackets,
 }
 
 /// Packets that a receiver accepts unchanged.
 #[derive(Clone, Copy)]
-pub(crate) enum Takes {
+pub(crate) enum AcceptedPackets {
     /// Only finished packets in one buffer.
     Nothing,
     /// Packets with offloads that a port accepts.
@@ -35,7 +35,7 @@ pub(crate) enum Takes {
     Nf,
 }
 
-impl Takes {
+impl AcceptedPackets {
     fn as_is(self, mbuf: &Mbuf) -> bool {
         match self {
             Self::Nothing => mbuf.is_plain(),
@@ -206,8 +206,8 @@ fn segmenter_of(whole: &Mbuf, cut: Oversized) -> Option<Segmenter> {
     let bytes = cut.headers();
     let headers = headers.get(..bytes).filter(|_| bytes <= copied)?;
     let lengths = HeaderLengths { l2: cut.l2.into(), l3: cut.l3.into(), l4: cut.l4.into() };
-    let carries = Carries { v6: cut.v6, udp: cut.udp };
-    let headers = SegmentHeaders { bytes: headers, lengths, carries };
+    let gso_type = GsoType { v6: cut.v6, udp: cut.udp };
+    let headers = SegmentHeaders { bytes: headers, lengths, gso_type };
     Segmenter::new(headers, whole.pkt_len() as usize - bytes, cut.size).ok()
 }
 

@@ -81,9 +81,9 @@ fn a_slow_nf_one_that_waits_for_it_and_one_without_packets_do_not_hang() {
 }
 
 /// Loops that take a core from the NF that runs there at the lowest priority: its share is a thousandth of a tenth.
-struct Loops(Vec<Child>);
+struct BusyLoops(Vec<Child>);
 
-impl Loops {
+impl BusyLoops {
     fn beside(rig: &Rig, id: InstanceId) -> Self {
         let nf = rig.nfs.iter().find(|nf| nf.id == id).unwrap();
         let allowed = sched_getaffinity(None).unwrap();
@@ -97,7 +97,7 @@ impl Loops {
     }
 }
 
-impl Drop for Loops {
+impl Drop for BusyLoops {
     fn drop(&mut self) {
         for child in &mut self.0 {
             child.kill().unwrap();
@@ -113,7 +113,7 @@ fn an_nf_without_a_core_is_starved_and_does_not_hang() {
     let pid = rig.nfs[0].child.id();
     rig.engine.set_process(a, pid);
     assert!(flows_on(&mut rig), "{}", rig.describe());
-    let loops = Loops::beside(&rig, a);
+    let loops = BusyLoops::beside(&rig, a);
     let is_starved = |engine: &Engine| {
         engine.instances().iter().any(|nf| nf.is_starved && nf.state == InstanceState::Active)
     };

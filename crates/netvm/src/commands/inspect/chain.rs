@@ -7,7 +7,7 @@ use super::{select, show};
 use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{bytes, count};
-use crate::output::{Output, Tone, lines};
+use crate::output::{Output, StateColour, lines};
 
 /// Prints chains.
 pub async fn chain(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
@@ -20,9 +20,9 @@ fn draw_chains(chains: &[ChainInfo], output: &Output) -> String {
     let mut table = Columns::table(output, &[">ID", "CHAIN", "HOPS", "OUTPUT", "STATE"], &[&counters]);
     for chain in chains {
         let state = match chain.state {
-            ChainState::Up => output.cell("up", Tone::Good),
-            ChainState::Bypassed => output.cell("bypassed", Tone::Doubtful),
-            ChainState::Down => output.cell("down", Tone::Bad),
+            ChainState::Up => output.cell("up", StateColour::Good),
+            ChainState::Bypassed => output.cell("bypassed", StateColour::Warning),
+            ChainState::Down => output.cell("down", StateColour::Bad),
         };
         let mut row = vec![
             Cell::new(chain.id),

@@ -7,7 +7,7 @@ use super::{select, show};
 use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{count, duration};
-use crate::output::{Output, Tone, lines};
+use crate::output::{Output, StateColour, lines};
 
 /// Prints NFs.
 pub async fn nf(client: &Client, output: &Output, role: Option<&str>) -> Result<(), CliError> {
@@ -21,16 +21,16 @@ pub async fn nf(client: &Client, output: &Output, role: Option<&str>) -> Result<
     })
 }
 
-const fn state_word(state: NfState) -> (&'static str, Tone) {
+const fn state_word(state: NfState) -> (&'static str, StateColour) {
     match state {
-        NfState::Starting => ("starting", Tone::Doubtful),
-        NfState::Running => ("running", Tone::Good),
-        NfState::Standby => ("standby", Tone::Good),
-        NfState::Hung => ("hung", Tone::Bad),
-        NfState::Starved => ("starved", Tone::Bad),
-        NfState::Backoff => ("backoff", Tone::Bad),
-        NfState::Stopped => ("stopped", Tone::Doubtful),
-        NfState::External => ("external", Tone::Doubtful),
+        NfState::Starting => ("starting", StateColour::Warning),
+        NfState::Running => ("running", StateColour::Good),
+        NfState::Standby => ("standby", StateColour::Good),
+        NfState::Hung => ("hung", StateColour::Bad),
+        NfState::Starved => ("starved", StateColour::Bad),
+        NfState::Backoff => ("backoff", StateColour::Bad),
+        NfState::Stopped => ("stopped", StateColour::Warning),
+        NfState::External => ("external", StateColour::Warning),
     }
 }
 
@@ -50,7 +50,7 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
         "LAST EXIT",
     ]);
     for nf in nfs {
-        let (word, tone) = state_word(nf.state);
+        let (word, colour) = state_word(nf.state);
         let received: u64 = nf.threads.iter().map(|thread| thread.packets.received).sum();
         let dropped: u64 = nf.threads.iter().map(|thread| thread.packets.dropped).sum();
         let cycles: f64 =
@@ -59,7 +59,7 @@ fn draw_nfs(nfs: &[NfInfo], output: &Output) -> String {
             Cell::new(&nf.role),
             Cell::new(nf.instance),
             Cell::new(nf.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string())),
-            output.cell(word, tone),
+            output.cell(word, colour),
             Cell::new(&nf.group),
             Cell::new(nf.threads.len()),
             Cell::new(nf.uptime_s.map_or_else(|| "-".to_owned(), duration)),

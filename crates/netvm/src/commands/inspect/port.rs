@@ -7,7 +7,7 @@ use super::{select, show};
 use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::count;
-use crate::output::{Output, Tone, lines};
+use crate::output::{Output, StateColour, lines};
 
 /// Prints ports.
 pub async fn port(client: &Client, output: &Output, name: Option<&str>) -> Result<(), CliError> {
@@ -20,7 +20,11 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
     let first = [">ID", "PORT", "KIND", "DRIVER", "LINK", ">QUEUES", "WORKER", ">LOAD", ">MTU", "GROUP"];
     let mut table = Columns::table(output, &first, &[&counters]);
     for port in ports {
-        let link = if port.link { output.cell("up", Tone::Good) } else { output.cell("down", Tone::Bad) };
+        let link = if port.link {
+            output.cell("up", StateColour::Good)
+        } else {
+            output.cell("down", StateColour::Bad)
+        };
         let mut row = vec![
             Cell::new(port.id),
             Cell::new(&port.name),

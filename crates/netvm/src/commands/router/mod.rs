@@ -11,7 +11,7 @@ use crate::cli::{AddRouteArgs, RouterCommand};
 use crate::commands::counters::Columns;
 use crate::error::CliError;
 use crate::format::{bytes, count};
-use crate::output::{Output, Tone, lines};
+use crate::output::{Output, StateColour, lines};
 
 pub use lookup::lookup;
 
@@ -77,12 +77,13 @@ fn draw_neighbours(neighbours: &[NeighbourInfo], output: &Output) -> String {
     }
     let mut table = output.table(&["ADDRESS", "INTERFACE", "MAC", "STATE"]);
     for neighbour in neighbours {
-        let (word, tone) = if neighbour.is_stale { ("stale", Tone::Doubtful) } else { ("heard", Tone::Good) };
+        let (word, colour) =
+            if neighbour.is_stale { ("stale", StateColour::Warning) } else { ("heard", StateColour::Good) };
         table.add_row([
             (&neighbour.address).into(),
             (&neighbour.interface).into(),
             (&neighbour.mac).into(),
-            output.cell(word, tone),
+            output.cell(word, colour),
         ]);
     }
     lines(table)
@@ -140,7 +141,7 @@ fn draw_list(routers: &[RouterInfo], output: &Output) -> String {
 const LIMITATIONS: [fn(&RouterInfo, &Output) -> Option<String>; 3] = [rules, full, nat];
 
 fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
-    let word = output.paint("policy routing rules", Tone::Doubtful);
+    let word = output.paint("policy routing rules", StateColour::Warning);
     router.has_rules.then(|| {
         format!(
             "{name}: {word} other than the default ones: its kernel forwards all packets of their family, slowly (see \
@@ -152,7 +153,7 @@ fn rules(router: &RouterInfo, output: &Output) -> Option<String> {
 }
 
 fn full(router: &RouterInfo, output: &Output) -> Option<String> {
-    let word = output.paint("full", Tone::Doubtful);
+    let word = output.paint("full", StateColour::Warning);
     router.is_full.then(|| {
         format!(
             "{}: its table or its next hops are {word}: its kernel forwards packets of the routes left out, slowly\n",
@@ -162,7 +163,7 @@ fn full(router: &RouterInfo, output: &Output) -> Option<String> {
 }
 
 fn nat(router: &RouterInfo, output: &Output) -> Option<String> {
-    let word = output.paint("chains of NAT", Tone::Doubtful);
+    let word = output.paint("chains of NAT", StateColour::Warning);
     router.has_nat.then(|| {
         format!(
             "{}: its namespace has {word}, which do not apply to packets that the engine forwards (see `ip netns exec {} nft list \
@@ -231,15 +232,15 @@ fn draw(shown: &RouterRoutes, output: &Output) -> String {
     }
     let mut table = output.table(&["PREFIX", "ACTION", "TO"]);
     for route in &shown.routes {
-        let (word, tone) = match route.action {
+        let (word, colour) = match route.action {
             RouteAction::Forward if route.hops.iter().all(|hop| hop.mac.is_none()) => {
-                ("resolving", Tone::Doubtful)
+                ("resolving", StateColour::Warning)
             }
-            RouteAction::Forward => ("forward", Tone::Good),
-            RouteAction::Punt => ("kernel", Tone::Doubtful),
-            RouteAction::Blackhole => ("blackhole", Tone::Bad),
+            RouteAction::Forward => ("forward", StateColour::Good),
+            RouteAction::Punt => ("kernel", StateColour::Warning),
+            RouteAction::Blackhole => ("blackhole", StateColour::Bad),
         };
-        table.add_row([(&route.prefix).into(), output.cell(word, tone), hops(route).into()]);
+        table.add_row([(&route.prefix).into(), output.cell(word, colour), hops(route).into()]);
     }
     text.push_str(&lines(table));
     if shown.more > 0 {

@@ -48,7 +48,7 @@ pub async fn top(client: &Client, output: &Output, arguments: TopArgs) -> Result
     if !output.terminal {
         return Err(CliError::NoTerminal);
     }
-    let mut terminal = Restored(ratatui::try_init()?);
+    let mut terminal = TerminalGuard(ratatui::try_init()?);
     live(&mut terminal.0, &mut reader, arguments.interval).await
 }
 
@@ -88,9 +88,9 @@ impl StatsReader<'_> {
 }
 
 /// Restores the terminal however the view ends.
-struct Restored(DefaultTerminal);
+struct TerminalGuard(DefaultTerminal);
 
-impl Drop for Restored {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         ratatui::restore();
     }
@@ -98,7 +98,7 @@ impl Drop for Restored {
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
+enum KeyOutcome {
     Nothing,
     Redraw,
     End,
@@ -117,9 +117,9 @@ async fn live(
         loop {
             sleep(KEYS).await;
             match keys(&mut screen)? {
-                After::End => return Ok(()),
-                After::Redraw => break,
-                After::Nothing => {}
+                KeyOutcome::End => return Ok(()),
+                KeyOutcome::Redraw => break,
+                KeyOutcome::Nothing => {}
             }
             if Instant::now() >= next && !screen.is_paused {
                 next = Instant::now() + interval;
@@ -134,21 +134,23 @@ async fn live(
 }
 
 /// Handles the keys that were pressed.
-fn keys(screen: &mut Screen) -> Result<After, CliError> {
-    let mut after = After::Nothing;
+fn keys(screen: &mut Screen) -> Result<KeyOutcome, CliError> {
+    let mut outcome = KeyOutcome::Nothing;
     while event::poll(Duration::ZERO)? {
         let event = event::read()?;
         let Event::Key(key) = event else {
-            after = After::Redraw;
+            outcome = KeyOutcome::Redraw;
             continue;
         };
         if key.kind == KeyEventKind::Release {
             continue;
         }
-        after = After::Redraw;
+        outcome = KeyOutcome::Redraw;
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Ok(After::End),
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(After::End),
+            KeyCode::Char('q') | KeyCode::Esc => return Ok(KeyOutcome::End),
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return Ok(KeyOutcome::End);
+            }
             KeyCode::Tab => screen.choose((screen.part + 1) % PARTS),
             KeyCode::BackTab => screen.choose((screen.part + PARTS - 1) % PARTS),
             KeyCode::Down | KeyCode::Char('j') => screen.scroll = screen.scroll.saturating_add(1),
@@ -158,7 +160,7 @@ fn keys(screen: &mut Screen) -> Result<After, CliError> {
             _ => {}
         }
     }
-    Ok(after)
+    Ok(outcome)
 }
 
 /// A view as text, with all its rows.

@@ -7,7 +7,7 @@ use netvm_api::{Client, StopVm, VmInfo, VmState};
 use crate::cli::VmCommand;
 use crate::error::CliError;
 use crate::format::duration;
-use crate::output::{Output, Tone, lines};
+use crate::output::{Output, StateColour, lines};
 
 /// Runs a `vm` command.
 pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<(), CliError> {
@@ -61,22 +61,22 @@ fn draw(vms: &[VmInfo], output: &Output) -> String {
         "LAST EXIT",
     ]);
     for vm in vms {
-        let (word, tone) = match vm.state {
-            VmState::Running if vm.outdated => ("running, outdated", Tone::Doubtful),
-            VmState::Running if vm.trouble.is_some() => ("running", Tone::Bad),
-            VmState::Running => ("running", Tone::Good),
-            VmState::Starting => ("starting", Tone::Doubtful),
-            VmState::Paused => ("paused", Tone::Doubtful),
-            VmState::Stopping => ("stopping", Tone::Doubtful),
-            VmState::Backoff => ("backoff", Tone::Bad),
-            VmState::Stopped => ("stopped", Tone::Doubtful),
-            VmState::Awaited => ("awaited", Tone::Doubtful),
+        let (word, colour) = match vm.state {
+            VmState::Running if vm.outdated => ("running, outdated", StateColour::Warning),
+            VmState::Running if vm.trouble.is_some() => ("running", StateColour::Bad),
+            VmState::Running => ("running", StateColour::Good),
+            VmState::Starting => ("starting", StateColour::Warning),
+            VmState::Paused => ("paused", StateColour::Warning),
+            VmState::Stopping => ("stopping", StateColour::Warning),
+            VmState::Backoff => ("backoff", StateColour::Bad),
+            VmState::Stopped => ("stopped", StateColour::Warning),
+            VmState::Awaited => ("awaited", StateColour::Warning),
         };
         let guest = vm.role.as_ref().map_or_else(|| vm.ports.join(","), |role| format!("nf {role}"));
         let some = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         table.add_row([
             comfy_table::Cell::new(&vm.name),
-            output.cell(word, tone),
+            output.cell(word, colour),
             guest.into(),
             vm.cpus.into(),
             vm.memory.into(),

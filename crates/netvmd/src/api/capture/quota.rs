@@ -39,7 +39,7 @@ pub(super) enum QuotaError {
 
 /// What captures use.
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
+struct QuotaUsage {
     captures: usize,
     bytes: u64,
 }
@@ -48,7 +48,7 @@ struct Use {
 #[derive(Debug)]
 pub(in crate::api) struct CaptureQuota {
     limits: CaptureLimits,
-    used: Mutex<BTreeMap<Peer, Use>>,
+    used: Mutex<BTreeMap<Peer, QuotaUsage>>,
 }
 
 /// A capture's part of its quota, until dropped.
@@ -77,7 +77,7 @@ impl CaptureQuota {
         workers: usize,
     ) -> Result<Share, QuotaError> {
         let mut used = self.used();
-        let all = used.values().fold(Use::default(), |sum, one| Use {
+        let all = used.values().fold(QuotaUsage::default(), |sum, one| QuotaUsage {
             captures: sum.captures + one.captures,
             bytes: sum.bytes + one.bytes,
         });
@@ -107,12 +107,12 @@ impl CaptureQuota {
             return Err(QuotaError::Memory { wanted, workers, left, whose, limit });
         }
         let mine = used.entry(peer).or_default();
-        *mine = Use { captures: mine.captures + 1, bytes: mine.bytes + bytes };
+        *mine = QuotaUsage { captures: mine.captures + 1, bytes: mine.bytes + bytes };
         drop(used);
         Ok(Share { quota: Arc::clone(self), peer, bytes, ring })
     }
 
-    fn used(&self) -> MutexGuard<'_, BTreeMap<Peer, Use>> {
+    fn used(&self) -> MutexGuard<'_, BTreeMap<Peer, QuotaUsage>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,7 +121,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut used = self.quota.used();
         if let Some(mine) = used.get_mut(&self.peer) {
-            *mine = Use { captures: mine.captures - 1, bytes: mine.bytes - self.bytes };
+            *mine = QuotaUsage { captures: mine.captures - 1, bytes: mine.bytes - self.bytes };
             if mine.captures == 0 {
                 used.remove(&self.peer);
             }

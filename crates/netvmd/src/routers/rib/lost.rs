@@ -13,7 +13,7 @@ type Key = (IpAddr, u32);
 
 /// Neighbours that were lost; of too many, those of late.
 #[derive(Debug, Default)]
-pub struct Lost {
+pub struct LostNeighbours {
     /// With the number of the loss.
     all: BTreeMap<Key, u64>,
     /// In the order of their losses, with some that were found meanwhile.
@@ -21,7 +21,7 @@ pub struct Lost {
     last: u64,
 }
 
-impl Lost {
+impl LostNeighbours {
     /// Remembers a neighbour; returns one that is forgotten for it.
     pub fn add(&mut self, key: Key) -> Option<Key> {
         self.last += 1;
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_neighbours_lost_of_late_are_remembered() {
         let key = |n: u32| (IpAddr::from((0x0a00_0000 | n).to_be_bytes()), 2);
-        let mut lost = Lost::default();
+        let mut lost = LostNeighbours::default();
         assert!((0..MAX_LOST as u32).all(|n| lost.add(key(n)).is_none()));
         lost.remove(key(0));
         // What was found needs no other to be forgotten.

@@ -33,7 +33,7 @@ use netvm_wire::IpNet;
 
 use hops::{Hops, PUNT};
 use interfaces::{InterfaceMap, Interfaces};
-use lost::Lost;
+use lost::LostNeighbours;
 use nets::{as_host, host};
 use rules::Rules;
 
@@ -77,7 +77,7 @@ pub struct Rib {
     /// Nexthop objects that routes use, and by how many.
     nexthops: HashMap<NonZeroU32, u32>,
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
-    lost: Lost,
+    lost: LostNeighbours,
     rules: Rules,
     /// When the next route expires.
     expiry: Option<Instant>,

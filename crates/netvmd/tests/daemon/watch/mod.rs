@@ -28,7 +28,7 @@ fn watched(address: SocketAddr) -> String {
         "{ENGINE}\n[api]\nweb = \"{address}\"\n{}\
          \n[[port]]\nname = \"noise\"\nkind = \"source\"\nsize = 60\nrate = 500\n\
          \n[[rule]]\nname = \"no-noise\"\nfrom = \"noise\"\ndrop = true\n",
-        forwarding_chain("a", &program("shouter"))
+        forwarding_chain("a", &program("counting"))
     )
 }
 

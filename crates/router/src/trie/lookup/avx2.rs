@@ -20,17 +20,17 @@ use crate::trie::{Address, ROOT};
 
 /// Addresses per vector.
 const LANES: usize = 8;
-const MANY_VECTORS: usize = 4;
-const MANY: usize = MANY_VECTORS * LANES;
+const BURST_VECTORS: usize = 4;
+const BURST_ADDRESSES: usize = BURST_VECTORS * LANES;
 /// Eight in each byte.
 const OCTET: i64 = 0x0808_0808_0808_0808;
 
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn lookup(view: View<'_>, addresses: &[Address], found: &mut [NextHopId]) {
-    view.in_bursts(addresses, found, |burst: &[Address; MANY], count, start| match count {
-        ..=LANES => descend::<1, MANY>(view, burst, start),
-        _ => descend::<MANY_VECTORS, MANY>(view, burst, start),
+    view.in_bursts(addresses, found, |burst: &[Address; BURST_ADDRESSES], count, start| match count {
+        ..=LANES => descend::<1, BURST_ADDRESSES>(view, burst, start),
+        _ => descend::<BURST_VECTORS, BURST_ADDRESSES>(view, burst, start),
     });
 }
 

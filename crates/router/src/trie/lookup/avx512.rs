@@ -23,14 +23,16 @@ const LANES: usize = 16;
 /// Like [`View::lookup`].
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn lookup(view: View<'_>, addresses: &[Address], found: &mut [NextHopId]) {
-    const MANY: usize = 4 * LANES;
-    const FEW: usize = 2 * LANES;
-    let (many, rest) = addresses.split_at(addresses.len() / MANY * MANY);
-    let (of_many, of_rest) = found.split_at_mut(many.len().min(found.len()));
-    view.in_bursts(many, of_many, |burst: &[Address; MANY], _, start| descend::<4, MANY>(view, burst, start));
-    view.in_bursts(rest, of_rest, |burst: &[Address; FEW], count, start| match count {
-        ..=LANES => descend::<1, FEW>(view, burst, start),
-        _ => descend::<2, FEW>(view, burst, start),
+    const LARGE_BURST: usize = 4 * LANES;
+    const SMALL_BURST: usize = 2 * LANES;
+    let (large, rest) = addresses.split_at(addresses.len() / LARGE_BURST * LARGE_BURST);
+    let (of_large, of_rest) = found.split_at_mut(large.len().min(found.len()));
+    view.in_bursts(large, of_large, |burst: &[Address; LARGE_BURST], _, start| {
+        descend::<4, LARGE_BURST>(view, burst, start)
+    });
+    view.in_bursts(rest, of_rest, |burst: &[Address; SMALL_BURST], count, start| match count {
+        ..=LANES => descend::<1, SMALL_BURST>(view, burst, start),
+        _ => descend::<2, SMALL_BURST>(view, burst, start),
     });
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn neighbours_that_were_known_are_told_from_those_that_never_were() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     let peer = (LAN, ip("10.0.0.2"));
     both.apply([
         route("10.0.0.0/24", 0, RouteTarget::Connected(LAN)),
@@ -33,7 +33,7 @@ fn neighbours_that_were_known_are_told_from_those_that_never_were() {
 
 #[test]
 fn routes_by_links_without_carrier_are_ignored_if_it_is_set_so() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     both.apply([
         Change::Neighbour((LAN, ip("10.0.0.2")), known(2)),
         Change::Neighbour((WAN, ip("10.1.0.1")), known(1)),

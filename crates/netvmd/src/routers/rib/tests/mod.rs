@@ -63,14 +63,14 @@ fn link(index: u32, is_up: bool) -> Change {
 }
 
 /// A RIB, and the engine tables that take its updates.
-struct Both {
+struct RibAndTables {
     rib: Rib,
     tables: Tables,
     /// Routes in the last round's updates.
     sent: usize,
 }
 
-impl Both {
+impl RibAndTables {
     fn new() -> Self {
         let rib = Rib::new(["lan", "wan"].map(|name| (name.to_owned(), None)).to_vec());
         let mut both = Self { rib, tables: Tables::new(), sent: 0 };
@@ -114,7 +114,7 @@ impl Both {
 
 #[test]
 fn neighbours_of_connected_networks_have_routes_but_local_addresses_do_not() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     both.apply([
         Change::Local(net("10.0.0.1/32")),
         route("10.0.0.0/24", 0, RouteTarget::Connected(LAN)),
@@ -150,7 +150,7 @@ fn neighbours_of_connected_networks_have_routes_but_local_addresses_do_not() {
 
 #[test]
 fn a_changed_gateway_updates_one_entry_and_no_route() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     let gateway = || by(&[(WAN, "10.1.0.1", 1)]);
     let routes = (0..200).map(|n| route(&format!("20.{n}.0.0/16"), 0, gateway()));
     both.apply(routes.chain([route("10.1.0.0/24", 0, RouteTarget::Connected(WAN))]));
@@ -173,7 +173,7 @@ fn a_changed_gateway_updates_one_entry_and_no_route() {
 
 #[test]
 fn routes_that_only_the_kernel_handles_are_punted() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     both.apply([
         Change::Neighbour((WAN, ip("10.1.0.1")), known(1)),
         Change::Neighbour((TUNNEL, ip("10.2.0.1")), known(2)),
@@ -214,7 +214,7 @@ fn routes_that_only_the_kernel_handles_are_punted() {
 
 #[test]
 fn rules_make_the_engine_punt_all_packets_of_their_family() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     let state = || {
         [
             link(WAN, true),
@@ -228,7 +228,7 @@ fn rules_make_the_engine_punt_all_packets_of_their_family() {
     let rules = |families: &[bool]| -> Vec<Change> {
         families.iter().flat_map(|is_v4| Rule::defaults(*is_v4)).map(Change::Rule).collect()
     };
-    let is_followed = |both: &Both, is_v4: bool| {
+    let is_followed = |both: &RibAndTables, is_v4: bool| {
         let (routed, blackhole) =
             if is_v4 { ("192.0.2.1", "23.0.0.1") } else { ("2001:db9::1", "2001:db8::1") };
         let expected = if is_v4 { hop(1, 1) } else { NextHop::Punt };
@@ -267,7 +267,7 @@ fn rules_make_the_engine_punt_all_packets_of_their_family() {
 
 #[test]
 fn gateways_share_by_weight_and_unresolved_ones_get_nothing() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     both.apply([
         route("0.0.0.0/0", 0, by(&[(LAN, "10.0.0.9", 1), (WAN, "10.1.0.1", 3)])),
         Change::Neighbour((WAN, ip("10.1.0.1")), known(1)),
@@ -288,7 +288,7 @@ fn gateways_share_by_weight_and_unresolved_ones_get_nothing() {
 
 #[test]
 fn the_lowest_metric_wins_and_the_next_takes_over() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     let (slow, fast) = (by(&[(LAN, "10.0.0.9", 1)]), by(&[(WAN, "10.1.0.1", 1)]));
     both.apply([
         Change::Neighbour((WAN, ip("10.1.0.1")), known(1)),
@@ -310,7 +310,7 @@ fn the_lowest_metric_wins_and_the_next_takes_over() {
 
 #[test]
 fn a_dump_sends_only_differences() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     let all = |last: u8, count: u8| {
         let routes = (0..count).map(|n| route(&format!("20.{n}.0.0/16"), 0, by(&[(WAN, "10.1.0.1", 1)])));
         let others = [
@@ -336,7 +336,7 @@ fn a_dump_sends_only_differences() {
 
 #[test]
 fn routes_are_selected_by_family_prefix_and_address_and_read_in_pages() {
-    let mut both = Both::new();
+    let mut both = RibAndTables::new();
     both.apply([
         Change::Local(net("10.0.0.1/32")),
         route("10.0.0.0/24", 0, RouteTarget::Connected(LAN)),

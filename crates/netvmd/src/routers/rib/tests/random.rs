@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use netvm_router::{Hop, NextHop};
 use netvm_wire::IpNet;
 
-use super::{Both, LAN, TUNNEL, ip, known};
+use super::{LAN, RibAndTables, TUNNEL, ip, known};
 use crate::routers::rib::nets::not_forwarded;
 use crate::routers::rib::{Change, Gateway, Neighbour, Peer, RouteKey, RouteTarget, containing};
 
@@ -97,7 +97,8 @@ impl Reference {
 #[test]
 fn after_random_changes_the_engine_agrees_with_the_kernel() {
     for seed in 0..15 {
-        let (mut generator, mut both, mut reference) = (Generator(seed), Both::new(), Reference::default());
+        let (mut generator, mut both, mut reference) =
+            (Generator(seed), RibAndTables::new(), Reference::default());
         for _ in 0..150 {
             let change = match generator.below(12) {
                 0 => {
