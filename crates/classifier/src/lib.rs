@@ -2,8 +2,7 @@
 //!
 //! A policy is a list of entries, each a set of [`Cube`]s; the first entry that contains a key decides.
 //!
-//! - [`Classifier`] compiles a list with DPDK's `rte_acl`: 25 to 70 cycles a key for 1,000 rules in bursts of 32,
-//!   milliseconds to seconds to build.
+//! - [`Classifier`] compiles a list with DPDK's `rte_acl`, which takes milliseconds to seconds.
 //! - [`Table`] is a classifier with up to a thousand newer changes, made in a millisecond at most, so that a new rule
 //!   is in force at once while the next classifier is built.
 //! - [`Prefilter`] proves for most packets that no entry contains them, in a few cycles each.
@@ -68,7 +67,7 @@ pub struct Limits {
     /// Bytes of EAL memory, which must hold two classifiers during a replacement.
     pub memory: usize,
     /// Most cubes in a table. More make it slower to build (8,192: up to 8 s and 3.5 GB of ordinary memory, usually far
-    /// less) and faster to classify, as each further table costs about 30 cycles.
+    /// less) and faster to classify, as each further table is another search.
     pub table_cubes: usize,
     /// Up to this many cubes of a family are scanned linearly.
     pub scan_cubes: usize,

@@ -138,7 +138,7 @@ netvm_counters::nf! { words! {
     pub words LinkCounters: Counter {
         /// Packets that the engine handed to it. Not the first field, as that may have the same offset in its page as a
         /// ring's index has. Processors that compare only these 12 bits of addresses let the load wait for the store of
-        /// the index (4K aliasing): 50 cycles a burst on an AMD EPYC.
+        /// the index (4K aliasing).
         pub delivered: Counter,
         /// Packets that it returned to the engine.
         pub returned: Counter,

@@ -21,20 +21,10 @@
 //!
 //! # Cost
 //!
-//! Cycles per packet at about 3.1 GHz (Xeon of family 6, model 207, 2 MiB of L2), bursts of 32, 262,144 entries, UDP
-//! over IPv4 of 64 bytes: `cargo run --release -p netvm-flow --example flow_rates 262144 2112`. From headers to the
-//! counted decision: 17 for the key, 10 for the hash, 6 for the tag comparison, 10 for the key comparison, 4 for
-//! counting. Up to 1,000 flows fit into L2; at 100,000 two lines per packet come from L3, 16 at a time.
-//!
-//! | flows | predicted | measured | the key of these | `find` | `hit` |
-//! |---|---|---|---|---|---|
-//! | 1 | 35 | 42 | 17 | 17 | 7 |
-//! | 1,000 | 47 | 57 | 17 | 37 | 4 |
-//! | 10,000 | 55 | 65 | 17 | 45 | 4 |
-//! | 100,000 | 80 | 75 | 17 | 55 | 4 |
-//!
-//! With half of the flows TCP it is a cycle more; a mix of IPv4, IPv6 and VLAN tags in a burst costs 17 more for
-//! mispredicted branches. Counting a single flow is slower than many, as each count depends on the previous one.
+//! The key, the hash, the comparisons of tags and of keys, and counting. Up to 1,000 flows fit into L2; at 100,000 two
+//! lines per packet come from L3, 16 at a time. Bursts with frames of several kinds mispredict branches. Counting a
+//! single flow is slower than many, as each count depends on the previous one. The figures are in
+//! `docs/notes/performance.md`.
 //!
 //! # Size
 //!

@@ -8,7 +8,8 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A sequentially consistent fence: earlier stores become visible before later loads read.
 ///
 /// On x86 any locked instruction is such a fence (Intel SDM vol. 3A, "Memory Ordering in P6 and More Recent Processor
-/// Families"; AMD64 APM vol. 2, "Memory Ordering"). It takes 6 cycles on a Zen 4; the compiler's `mfence` takes 43.
+/// Families"; AMD64 APM vol. 2, "Memory Ordering"). The compiler would emit `mfence`, which takes several times as
+/// long.
 #[inline(always)]
 pub fn full_fence() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]

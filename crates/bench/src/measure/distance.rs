@@ -1,8 +1,8 @@
 //! The distance of two cores: the time that a cache line takes from one to the other.
 //!
-//! On a virtual machine it changes, as the host moves virtual processors: on an AMD EPYC from 80 cycles, when two cores
-//! share a cache, to 430, and back within seconds. That changes the cost of rings between cores, so figures are
-//! compared only if they were taken at similar distances.
+//! On a virtual machine it changes, as the host moves virtual processors: two cores that share a cache may be five
+//! times as far apart seconds later. That changes the cost of rings between cores, so figures are compared only if they
+//! were taken at similar distances.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -48,13 +48,13 @@
 //!
 //! # Cost
 //!
-//! In bursts of 64 to one replica, at 2.6 GHz:
+//! For each packet:
 //!
-//! | act | touches, per packet | instructions | cycles |
-//! |---|---|---|---|
-//! | `hand_out`, with descriptors | 8 bytes of ring, 16 of queue, 1 of owner table, the mbuf's first line | 35 | 8–10 (line from the other core: 120 cycles), 12–14 (430 cycles) |
-//! | `take_back_in_order` | 8 bytes of ring, 16 of queue | 15 | 5–6, 15 |
-//! | `take_back_from_table` | 8 bytes of ring, 8 of table, the mbuf's first line | 33 | 8–9, 18 |
+//! | act | touches |
+//! |---|---|
+//! | `hand_out`, with descriptors | 8 bytes of ring, 16 of queue, 1 of owner table, the mbuf's first line |
+//! | `take_back_in_order` | 8 bytes of ring, 16 of queue |
+//! | `take_back_from_table` | 8 bytes of ring, 8 of table, the mbuf's first line |
 
 use std::sync::Arc;
 

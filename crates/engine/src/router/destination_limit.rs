@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// A hash table with one entry per slot: two destinations with the same slot are limited less, never more.
 ///
-/// Predicted cost: one cache line that workers share, 5 to 100 cycles; a packet that exceeds the limit only reads it.
+/// Cost: one cache line that workers share; a packet that exceeds the limit only reads it.
 #[derive(Debug)]
 pub(crate) struct DestinationLimit {
     slots: Box<[AtomicU64]>,

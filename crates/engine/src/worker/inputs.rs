@@ -5,10 +5,9 @@
 //! ports little: a virtual router has a punt port for each interface, which rarely has packets. Quiet ports that the kernel
 //! watches (`idle/port_events`) are polled when they have packets, and otherwise one at a time, to take back their buffers.
 //!
-//! Predicted cost: an empty poll takes 30 to 100 cycles, because the port's rings are not in the L1 cache. With 512
-//! quiet ports and two busy ones that receive full bursts, polling all ports would cost 250 cycles per packet. The
-//! rotation costs 6 to 12 without a watch, and polls a quiet port every 0.1 ms; with a watch, less than one. With up to
-//! [`POLL_ALL_UP_TO`] ports, each turn polls all of them in order: no masks, nothing is counted.
+//! An empty poll misses the L1 cache, because the port's rings are not there, so polling hundreds of quiet ports in
+//! each turn would cost more than the packets of the busy ones. With up to [`POLL_ALL_UP_TO`] ports, each turn polls
+//! all of them in order: no masks, nothing is counted.
 
 use arrayvec::ArrayVec;
 use netvm_region::MAX_PORTS;

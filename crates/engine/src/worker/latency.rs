@@ -14,9 +14,9 @@
 //! would have been chosen in the meantime. The manager counts these with the times that they must have waited if packets keep
 //! their order. Otherwise, a delay of a millisecond for thousands of packets would count only once (coordinated omission).
 //!
-//! Cost: measurement is off until a client requests it. Then a burst costs one comparison in each of rx, collect, leave and tx.
-//! While a worker follows a packet, these stages compare all addresses of the burst: 1 cycle per packet and stage, 2 to 4 cycles
-//! per packet in total. A packet is chosen at most every 20 microseconds.
+//! Cost: measurement is off until a client requests it. Then a burst costs one comparison in each of rx, collect, leave
+//! and tx. While a worker follows a packet, these stages compare all addresses of the burst. A packet is chosen at most
+//! every 20 microseconds.
 
 use std::cell::Cell;
 

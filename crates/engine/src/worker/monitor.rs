@@ -6,9 +6,9 @@
 //! the table after their time-outs; records of flows that are then evicted are lost and counted. (Two alternating tables would
 //! spare the worker the search for time-outs, but each change would start with a cold table and split every long flow.)
 //!
-//! Predicted cost per packet: 20 cycles for the copy, 40 to read the headers, and 25 (one flow) to 250 (a million flows) for
-//! the table. Time-outs: the worker checks the whole table once a second, some slots in each turn; 65,536 flows take 0.7 ms of
-//! a core. Without a monitor: one branch per burst.
+//! Cost per packet: a copy, reading the headers, and the table, whose lines miss the caches if there are many flows.
+//! Time-outs: the worker checks the whole table once a second, some slots in each turn. Without a monitor: one branch
+//! per burst.
 
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;

@@ -9,8 +9,8 @@
 //! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). Ports that wait for room also wait for that of
 //! their flows' owners, which take packets only if their chains have room for a burst.
 //!
-//! Predicted cost at such ports: 25 cycles for the key and hash of each packet, and 30 to 100 for one that changes the worker. At
-//! others, a bit per burst.
+//! Cost at such ports: the key and hash of each packet, and a handoff for one that changes the worker. At others, a bit
+//! per burst.
 
 use dpdk::Batch;
 

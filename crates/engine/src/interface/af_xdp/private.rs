@@ -1,8 +1,8 @@
 //! The AF_XDP port of a router's interface, which has few packets. It copies them between the engine's buffers and memory that
 //! the kernel shares with this port alone ([`PrivateXsk`] explains why).
 //!
-//! Predicted cost: a copy of at most an MTU and an mbuf for each packet, 100 to 200 cycles; the kernel takes a thousand. A
-//! turn without packets reads two words that the kernel writes.
+//! Cost: a copy of at most an MTU and an mbuf for each packet, far less than the kernel spends on it. A turn without
+//! packets reads two words that the kernel writes.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

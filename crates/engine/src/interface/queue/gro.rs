@@ -8,8 +8,8 @@
 //! The order of packets within a flow stays: any packet that is not coalesced ends the run of its flow. Packets that
 //! may belong to any flow (fragments, other protocols) end all runs.
 //!
-//! Predicted cost: 100 cycles per packet for its headers, and one copy and one sum of each coalesced payload. Other ports
-//! check one pointer per burst.
+//! Cost: each packet's headers, and one copy and one sum of each coalesced payload. Other ports check one pointer per
+//! burst.
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf, Oversized};

@@ -4,8 +4,8 @@
 //! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a standing
 //! queue holds no buffers of other groups.
 //!
-//! Predicted cost: 60 cycles per packet (its queue, two moves of the mbuf pointer, one update of a token bucket) on ports
-//! with a shaper; other ports check one pointer per burst.
+//! Cost: for each packet its queue, two moves of the mbuf pointer and one update of a token bucket, on ports with a
+//! shaper; other ports check one pointer per burst.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! In: packets under a rate limit. Out: the packets that conform.
 //!
-//! Predicted cost: the length of each packet (one line that the rx stage has read), and one update of the meter for each
-//! burst: 2 cycles per packet in bursts of 64, more if workers share the meter's cache line.
+//! Cost: the length of each packet (one line that the rx stage has read), and one update of the meter for each burst,
+//! which takes longer if workers share the meter's cache line.
 
 use dpdk::{Batch, Mbuf};
 use netvm_switch::Meter;

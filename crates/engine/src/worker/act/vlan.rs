@@ -1,6 +1,6 @@
 //! In: a packet whose outer VLAN tag changes. Out: whether it could be changed: a packet without room for a tag stays as it is.
 //!
-//! Predicted cost: the packet's first line, and 12 bytes moved to add or remove a tag: 10 to 15 cycles per packet.
+//! Cost: the packet's first line, and 12 bytes moved to add or remove a tag.
 
 use dpdk::Mbuf;
 use netvm_model::SetVlan;

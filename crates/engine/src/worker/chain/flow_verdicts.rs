@@ -1,8 +1,7 @@
 //! Records per-flow verdicts of NFs. In: packets that an NF returned with such a verdict. Out: entries in
 //! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), which apply to the next packets of these flows.
 //!
-//! Predicted cost: an entry of the flow cache and one of the verdicts, two cache lines that usually miss: some 100 cycles,
-//! once per flow.
+//! Cost: an entry of the flow cache and one of the verdicts, two cache lines that usually miss, once per flow.
 
 use dpdk::Batch;
 

@@ -2,8 +2,8 @@
 //! as its balancing chooses; or out of the chain, if no hop is left. Packets for another trust group are copied. Pending
 //! offloads are done first, unless all NFs of the group accept them.
 //!
-//! Cost with one replica: two comparisons per burst. Least occupied: each ring's indexes once per burst. By hash: a key per
-//! packet. Sticky: a key per packet (20 cycles) and a bucket (a line of 64 KiB at worst); a burst for several replicas is
+//! Cost with one replica: two comparisons per burst. Least occupied: each ring's indexes once per burst. By hash: a key
+//! per packet. Sticky: a key per packet and a bucket (a line of 64 KiB at worst); a burst for several replicas is
 //! published once for each.
 
 use dpdk::Batch;

@@ -2,7 +2,7 @@
 //! verdicts, and [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets of flows
 //! with verdicts.
 //!
-//! Predicted cost: one lookup for each packet of a port whose chains allow such verdicts, 10 cycles; nothing for others.
+//! Cost: one lookup for each packet of a port whose chains allow such verdicts; nothing for others.
 
 use netvm_flow::Slot;
 

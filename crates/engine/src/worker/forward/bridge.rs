@@ -1,8 +1,8 @@
 //! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the tag
 //! that the port expects. An interface of the bridge itself receives them.
 //!
-//! Cost: two comparisons per burst without VLANs. With VLANs, the tag of each packet is read again: 20 cycles
-//! (predicted). Flooding copies a packet for each port except the last.
+//! Cost: two comparisons per burst without VLANs. With VLANs, the tag of each packet is read again. Flooding copies a
+//! packet for each port except the last.
 
 use dpdk::Mbuf;
 use netvm_switch::{StormClass, TagChange};

@@ -6,8 +6,8 @@
 //!                       └─ share of its class ──▶ tag off ──▶ punt port
 //! ```
 //!
-//! A port that several routers share, untagged or in one VLAN, is divided by MAC address, as by macvlan: about 10 cycles a packet
-//! more, and for a packet to a group a copy for each further router, within the share of the packet's class.
+//! A port that several routers share, untagged or in one VLAN, is divided by MAC address, as by macvlan: a comparison
+//! for each packet, and for a packet to a group a copy for each further router, within the share of the packet's class.
 //!
 //! For the cost see [`router`](crate::worker::router).
 

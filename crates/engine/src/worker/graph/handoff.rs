@@ -6,8 +6,8 @@
 //! Packets that other workers have received and whose flows this worker owns go to the same place as those that it has received
 //! itself. For their cost see [`owner`](crate::worker::owner).
 //!
-//! Predicted cost: one slot of 16 bytes from another core for each packet, a quarter of a cache line: 30 to 100 cycles. A
-//! turn without such packets checks each ring once.
+//! Cost: one slot of 16 bytes from another core for each packet, a quarter of a cache line. A turn without such packets
+//! checks each ring once.
 
 use arrayvec::ArrayVec;
 use dpdk::Batch;

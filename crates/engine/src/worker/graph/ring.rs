@@ -1,9 +1,8 @@
 //! The ring of an NF thread. In: packets for it. Out: their descriptors in the ring; [`InFlight`](crate::inflight::InFlight) owns the
 //! packets. Packets for which the ring has no room are dropped.
 //!
-//! Predicted cost of a descriptor in bursts of 64: 8 bytes that move to the other core (the other 8 bytes are only compared),
-//! and handing out: about 9 cycles per packet in some 35 instructions. Measured at 2.6 GHz: 8 to 10 cycles if a cache line
-//! takes 120 cycles to the other core, 12 to 14 if it takes 430.
+//! Cost of a descriptor: 8 bytes that move to the other core (the other 8 bytes are only compared), and handing out. It
+//! depends on how far apart the cores are.
 
 use dpdk::{Batch, Mbuf};
 use netvm_capture_ring::Direction;

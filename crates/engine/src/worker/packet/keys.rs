@@ -1,6 +1,4 @@
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
-//!
-//! Predicted cost at 2.3 GHz: 20 cycles, with the packet's first line prefetched.
 
 use dpdk::Mbuf;
 use netvm_wire::{EtherType, FlowHasher, FlowKey, Malformed};

@@ -5,10 +5,10 @@
 //!   engine's pools have none.
 //! - The number stays with the mbuf in chains, since mbufs are private to the engine. Copies and segments get it too.
 //!
-//! Predicted cost: `clear`, one store of 2 bytes to the line of the mbuf that the rx stage writes anyway: at most 1 cycle per
-//! received packet. `set`, the same store, and one comparison per group of packets with the same decision. Ports with a
-//! shaper: one load from the same line for each packet, and for those with a number one byte of a table of 256 in the cache,
-//! instead of parsing the headers for the DSCP, which takes some 20 cycles.
+//! Cost: `clear`, one store of 2 bytes to the line of the mbuf that the rx stage writes anyway. `set`, the same store,
+//! and one comparison per group of packets with the same decision. Ports with a shaper: one load from the same line for
+//! each packet, and for those with a number one byte of a table of 256 in the cache, instead of parsing the headers for
+//! the DSCP.
 
 use dpdk::Mbuf;
 use netvm_policy::QueueId;

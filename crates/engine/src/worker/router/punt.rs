@@ -1,6 +1,6 @@
 //! Classifies punted packets. In: the cause, and the packet's headers. Out: the [`PuntReason`]; the limits of its class apply.
 //!
-//! Predicted cost: the key of each packet, 20 cycles, and a lookup for packets whose destination is not on this link.
+//! Cost: the key of each packet, and a lookup for packets whose destination is not on this link.
 
 use dpdk::Mbuf;
 use netvm_router::{NextHop, NextHopId, Tables};

@@ -3,7 +3,7 @@
 //!
 //! Packets without a route lookup (multicast, an expired TTL) are not checked.
 //!
-//! Predicted cost: a second lookup, 10 cycles per packet with a small table, if an interface of the router has `urpf`.
+//! Cost: a second lookup for each packet, if an interface of the router has `urpf`.
 
 use netvm_model::Urpf;
 use netvm_router::{NextHop, NextHopId, Tables};

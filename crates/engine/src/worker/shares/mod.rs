@@ -13,8 +13,8 @@
 //! Time counts from receiving until packets are in an NF's ring or in the egress port's queue. Collecting packets from NFs and
 //! sending do not count.
 //!
-//! Predicted cost if a port or router has a `weight` or `reserve`: a time stamp and 30 instructions for each port and turn, about
-//! a cycle per packet in bursts of 64. Otherwise a branch.
+//! Cost if a port or router has a `weight` or `reserve`: a time stamp and some 30 instructions for each port and turn.
+//! Otherwise a branch.
 
 mod account;
 

@@ -1,8 +1,7 @@
 //! Copies packets: into another memory, for a trust group or device that cannot read the first, and within a memory, for
 //! mirrors and floods. Nothing else in the engine copies packets between buffers. Counts copies between memories.
 //!
-//! Predicted cost: a buffer, 10 cycles, and reading and writing a cache line for every 64 bytes: 30 cycles for a packet of
-//! 64 bytes, 150 to 300 for one of 1,500. `./dev bench copy` measures it.
+//! Cost: a buffer, and reading and writing a cache line for every 64 bytes. `./dev bench copy` measures it.
 
 use dpdk::{Batch, Mbuf};
 

@@ -18,9 +18,9 @@
 //!   announcement, with a full fence between the two on both sides. So either the sleeper sees the packets, or the other worker
 //!   wakes it, with one write to its eventfd for all packets of a turn.
 //!
-//! Predicted cost, per packet: 16 bytes into the ring, a quarter of a cache line that the other core has: 5 cycles and a quarter
-//! of a transfer, 30 to 100. Per burst: an atomic store, and a load if the ring seemed full. Per turn with such packets: a fence,
-//! which a turn with packets for NFs makes anyway, 20 to 30.
+//! Cost, per packet: 16 bytes into the ring, a quarter of a cache line that the other core has. Per burst: an atomic
+//! store, and a load if the ring seemed full. Per turn with such packets: a fence, which a turn with packets for NFs
+//! makes anyway.
 
 mod held;
 mod peers;
