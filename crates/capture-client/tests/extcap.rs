@@ -34,5 +34,5 @@ fn an_unknown_interface_is_refused() {
     let output = extcap(&["--capture", "--extcap-interface", "eth0", "--fifo", "/nonexistent/fifo"]);
     assert!(!output.status.success());
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("`eth0` is no interface of netvm: see --extcap-interfaces"), "{error}");
+    assert!(error.contains("`eth0` is not an interface of netvm: see --extcap-interfaces"), "{error}");
 }

@@ -8,7 +8,7 @@ use crate::memory::MapError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It violates the protocol.
-    #[error("it sent messages on its socket that violate the vfio-user protocol")]
+    #[error("its messages violate the vfio-user protocol")]
     Protocol,
     /// It passed a descriptor of the wrong kind.
     #[error("the descriptor of its interrupt is not an eventfd")]

@@ -180,10 +180,10 @@ pub enum ParseInterfaceAddressError {
     #[error("write an address with the length of its prefix, such as \"10.0.0.1/24\" or \"2001:db8::1/64\"")]
     Syntax,
     /// More bits than the address has.
-    #[error("a prefix of {0} bits at most is possible")]
+    #[error("the prefix must have at most {0} bits")]
     Length(u8),
     /// An address that no interface can have.
-    #[error("give an address of one host: not 0.0.0.0, ::, loopback or multicast")]
+    #[error("must be a unicast address: not 0.0.0.0, ::, loopback or multicast")]
     NotAHost,
 }
 

@@ -320,7 +320,7 @@ fn list(names: &[String]) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum NewNfError {
     /// The name cannot be the name of an NF.
-    #[error("`{0}` is no name for an NF: use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter")]
+    #[error("`{0}` is not a name for an NF: use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter")]
     Name(String),
     /// The name has another meaning for the compiler.
     #[error("`{0}` is a keyword of a compiler or a library of the project: choose another name")]

@@ -28,5 +28,5 @@ fn a_user_without_permission_gets_a_remedy() {
     let mut command = Command::new(copy);
     let error =
         run(command.uid(65_534).gid(65_534).arg("--socket").arg(server.socket()).arg("status")).failed(1);
-    assert!(error.contains("this user may not use") && error.contains("Run as root"), "{error}");
+    assert!(error.contains("cannot use ") && error.contains("run as root"), "{error}");
 }

@@ -100,7 +100,7 @@ pub enum NoteReason {
     /// An interface that is not a port.
     #[error(
         "no --interface gives the port of this name; the rule is skipped: add `--interface NAME=PORT`, or \
-         `--ignore-other-interfaces` if it is no port of netvm"
+         `--ignore-other-interfaces` if it is not a port of netvm"
     )]
     Interface,
     /// An ingress chain whose device nft does not print.
@@ -109,13 +109,13 @@ pub enum NoteReason {
     /// A chain of a device that is not a port.
     #[error(
         "no --interface gives the port of this name; the chain does not apply to it: add `--interface NAME=PORT`, or \
-         `--ignore-other-interfaces` if it is no port of netvm"
+         `--ignore-other-interfaces` if it is not a port of netvm"
     )]
     NoDevice,
     /// Some of several interfaces are not ports.
     #[error(
         "no --interface gives the port of this name; the rule applies to the other interfaces that it names: add \
-         `--interface NAME=PORT`, or `--ignore-other-interfaces` if it is no port of netvm"
+         `--interface NAME=PORT`, or `--ignore-other-interfaces` if it is not a port of netvm"
     )]
     SomeInterfaces,
     /// A mask that is not a prefix.

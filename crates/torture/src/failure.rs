@@ -8,7 +8,7 @@ use netvm_api::ClientError;
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// It needs interfaces and hostile processes.
-    #[error("it makes interfaces and kills processes: run it as root")]
+    #[error("netvm-torture makes interfaces and kills processes: run it as root")]
     NotRoot,
     /// A step of its own failed.
     #[error("{what}: {source}")]

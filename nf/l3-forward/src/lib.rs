@@ -52,7 +52,7 @@ pub struct Args {
 fn own_mac(text: &str) -> Result<MacAddr, String> {
     match text.parse::<MacAddr>() {
         Ok(mac) if mac.is_multicast() || mac == MacAddr::ZERO => {
-            Err(format!("{mac} is not a unicast address: the first byte must be even, and not all bytes 0"))
+            Err(format!("{mac}: must be a unicast, non-zero MAC address"))
         }
         Ok(mac) => Ok(mac),
         Err(error) => Err(error.to_string()),

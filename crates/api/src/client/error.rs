@@ -17,7 +17,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// This user may not connect.
-    #[error("this user may not use {}: {source}. Run as root, or as a user whom the socket's owner and mode admit (see `ls -l {}`)", path.display(), path.display())]
+    #[error("cannot use {}: {source} (run as root, or as a user whom the socket's owner and mode admit: see `ls -l {}`)", path.display(), path.display())]
     Denied {
         /// The socket.
         path: PathBuf,

@@ -67,7 +67,7 @@ enum ExtcapError {
     Capture(#[from] CaptureError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("`{0}` is no interface of netvm: see --extcap-interfaces")]
+    #[error("`{0}` is not an interface of netvm: see --extcap-interfaces")]
     Interface(String),
     #[error("{0} is missing")]
     Missing(&'static str),

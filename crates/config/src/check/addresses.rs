@@ -53,7 +53,7 @@ impl<'a, K: Eq + Hash> Seen<'a, K> {
 fn note(findings: &Findings, both: Option<[Found<'_>; 2]>) {
     let Some([(_, first, there), (what, port, here)]) = both else { return };
     findings
-        .note(Kind::SharedAddress, format!("ports {first} and {port} have one {what}"))
+        .note(Kind::SharedAddress, format!("ports {first} and {port} have the same {what}"))
         .at(here, "again")
         .at(there, format!("port {first} has it"))
         .help("packets for it reach one of the two: give each its own, or put the ports into different VLANs")

@@ -16,7 +16,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
         crossing(findings, host, Placed { chain, place: &place }, &hops);
         if !led_to.contains(&chain.id) {
             findings
-                .note(Kind::Unused, format!("nothing leads to chain {}", chain.name))
+                .note(Kind::Unused, format!("no rule sends packets into chain {}", chain.name))
                 .at(place.item(), "gets no packets")
                 .help(format!("add a [[rule]] with `chain = \"{}\"`", chain.name))
                 .keep();

@@ -64,8 +64,8 @@ fn patches(findings: &Findings, file: &FileTable<'_>, host: &Host) {
             continue;
         }
         findings
-            .note(Kind::Conflict, format!("the peer of port {} has another one", port.name))
-            .at(place.of("peer"), format!("{} does not lead back", other.name))
+            .note(Kind::Conflict, format!("port {} is not the peer of its peer", port.name))
+            .at(place.of("peer"), format!("{} names another peer", other.name))
             .help(format!(
                 "write `kind = \"patch\"` and `peer = \"{}\"` in another [[port]], and name that one here",
                 port.name

@@ -91,7 +91,7 @@ fn headrooms(findings: &Findings, file: &FileTable<'_>, host: &Host) {
             findings
                 .note(Kind::BufferSize, format!("a headroom of {headroom} bytes in buffers of {size} bytes"))
                 .at(place.of("headroom"), "more than half of a buffer")
-                .help(format!("at most {} is possible with this `buffer_size`", size / 2))
+                .help(format!("must be at most {}, half of `buffer_size`", size / 2))
                 .keep();
         }
     }

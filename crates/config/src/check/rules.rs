@@ -37,7 +37,7 @@ fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize>
                         Kind::SameMatch,
                         format!("two actions for one match: the [[rule]] in line {from} leaves nothing to the one in line {to}"),
                     )
-                    .at(place.of("match"), "the same again")
+                    .at(place.of("match"), "the same match again")
                     .at(first.of("match"), "first here")
                     .help("remove one of them, or give them different matches")
                     .keep();
@@ -98,7 +98,7 @@ fn warn(findings: &Findings, kind: RuleProblem, place: &FileTable<'_>, other: Op
         RuleProblem::Duplicate => (
             Kind::Shadowed,
             format!("this [[rule]] never matches: the one in line {line} says the same"),
-            "the same again".to_owned(),
+            "the same match again".to_owned(),
             "first here",
             "remove one of them".to_owned(),
         ),
@@ -205,7 +205,7 @@ fn ingress(findings: &Findings, file: &FileTable<'_>, host: &Host, rules: &[Writ
     for (rule, place) in rules.iter().filter(|(rule, _)| rule.matches.from.iter().all(never)) {
         let Some(first) = rule.matches.from.first().and_then(|id| host.port(*id)) else { continue };
         findings
-            .note(Kind::Unused, format!("no packet ever comes in by port {}", first.name))
+            .note(Kind::Unused, format!("port {} never receives a packet", first.name))
             .at(place.element("from", 0), "never matches")
             .help("remove this [[rule]], or name another port")
             .keep();
@@ -229,7 +229,7 @@ fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
         let Some(port) = port.filter(|port| !reported.contains(&port.id)) else { continue };
         reported.push(port.id);
         findings
-            .note(Kind::NoForward, format!("packets that are allowed in by port {} go nowhere", port.name))
+            .note(Kind::NoForward, format!("port {} allows packets that have no destination", port.name))
             .at(place.item(), "allowed, then dropped: the port has no `forward`")
             .help(format!(
                 "add `forward` to port {}, such as `forward = {{ normal = true }}`, or say here where packets go",

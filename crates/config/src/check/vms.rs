@@ -35,7 +35,7 @@ fn too_many(findings: &Findings, host: &Host, role: RoleId, place: Span) {
     let name = host.nf(role).map_or("", |nf| nf.role.as_str());
     findings
         .note(Kind::TooMany, format!("the VMs of {name} have {} threads", host.vm_threads(role)))
-        .at(place, "too many together")
+        .at(place, "exceeds the limit")
         .help(format!("a hop chooses among at most {MAX_REPLICAS} threads, the sum over its VMs"))
         .keep();
 }

@@ -32,7 +32,7 @@ impl Keys for EngineConfig {
         {
             reader
                 .note(Kind::TooMany, format!("{} cores, which means as many workers", self.cores.len()))
-                .at(reader.place.element("cores", MAX_WORKERS), "one too many")
+                .at(reader.place.element("cores", MAX_WORKERS), "exceeds the limit")
                 .help(format!("an engine can have {MAX_WORKERS} workers"))
                 .keep();
         }
@@ -43,8 +43,8 @@ impl Keys for EngineConfig {
             && !slots.is_power_of_two()
         {
             let above = slots.next_power_of_two();
-            at.bad_value(&format!("is {slots}, which is not a power of two"))
-                .help(format!("{} and {above} are", above / 2))
+            at.bad_value(&format!("is {slots}"))
+                .help(format!("must be a power of two, such as {} or {above}", above / 2))
                 .keep();
         }
         table.key("flow_cache", &mut self.flow_cache, Nested("flow_cache"));
@@ -102,7 +102,7 @@ impl Form<Vec<Vec<u32>>> for Nodes {
         let nodes: Vec<Vec<u32>> = List(List(Number(0..=LAST_CORE), what), what).read(at, value)?;
         if let Some(extra) = list.and_then(|list| list.get(MAX_NODES)) {
             at.note(Kind::TooMany, format!("{} NUMA nodes", nodes.len()))
-                .at(extra.span(), "one too many")
+                .at(extra.span(), "exceeds the limit")
                 .help(format!("an engine can have {MAX_NODES} nodes"))
                 .keep();
         }
@@ -176,8 +176,12 @@ impl Keys for Group {
         if let Some(at) = table.key("buffer_size", bytes, Number(256..=65_472))
             && !bytes.is_multiple_of(64)
         {
-            at.bad_value(&format!("is {bytes}, which is not a multiple of 64"))
-                .help(format!("{} and {} are", *bytes / 64 * 64, bytes.next_multiple_of(64)))
+            at.bad_value(&format!("is {bytes}"))
+                .help(format!(
+                    "must be a multiple of 64, such as {} or {}",
+                    *bytes / 64 * 64,
+                    bytes.next_multiple_of(64)
+                ))
                 .keep();
         }
         table.key("headroom", &mut self.headroom, Number(0..=32_736));

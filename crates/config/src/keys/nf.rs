@@ -100,7 +100,7 @@ impl Keys for NfStart {
                     let key = if reader.has("threads") { "threads" } else { "replicas" };
                     reader
                         .note(Kind::TooMany, format!("replicas × threads is {product}"))
-                        .at(reader.place.of(key), "too many together")
+                        .at(reader.place.of(key), "exceeds the limit")
                         .help(format!(
                             "a hop chooses among at most {MAX_REPLICAS} threads of all replicas together"
                         ))

@@ -227,7 +227,7 @@ fn rate(rate: &mut Option<Rate>, table: &mut Table<'_>, keys: RateKeys) {
     {
         reader
             .note(Kind::Conflict, format!("`{burst_key}` without `{key}`"))
-            .at(place, "the burst of which rate?")
+            .at(place, format!("needs `{key}`"))
             .help(format!("add `{key}`, or remove `{burst_key}`"))
             .keep();
     }

@@ -70,7 +70,7 @@ fn check_target(reader: &Reader<'_>, to: IpNet, via: &[IpAddr]) {
     let is_given = ["via", "interface", "blackhole"].iter().any(|key| reader.place.value(key).is_some());
     if !is_given {
         reader
-            .note(Kind::MissingKey, "a route that leads nowhere")
+            .note(Kind::MissingKey, "a route without a target")
             .at(reader.place.header.clone(), "")
             .help("give it a gateway (`via`), an `interface`, or `blackhole = true`")
             .keep();
@@ -78,7 +78,7 @@ fn check_target(reader: &Reader<'_>, to: IpNet, via: &[IpAddr]) {
     if let Some(other) = via.iter().find(|address| address.is_ipv4() != to.is_v4()) {
         reader
             .note(Kind::BadValue, format!("the gateway {other} is of another family than {to}"))
-            .at(reader.place.of("via"), "not possible")
+            .at(reader.place.of("via"), "must be of the same family")
             .help("give a gateway of the same family")
             .keep();
     }

@@ -172,7 +172,7 @@ fn card_keys(ports: &mut Vec<PortId>, macs: &mut Vec<MacAddr>, table: &mut Table
     let (Some(at), Some(reader)) = (read, table.reader()) else { return };
     if ports.len() > MAX_CARDS {
         at.note(Kind::TooMany, format!("{} ports of one VM", ports.len()))
-            .at(reader.place.element("ports", MAX_CARDS), "one too many")
+            .at(reader.place.element("ports", MAX_CARDS), "exceeds the limit")
             .help(format!("a VM can have {MAX_CARDS} network cards"))
             .keep();
     }

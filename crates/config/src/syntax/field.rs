@@ -22,7 +22,7 @@ const SOCKET_BYTES: usize = 107;
 pub(crate) enum FieldError {
     #[error("write {0}")]
     Syntax(&'static str),
-    #[error("from {0} to {1} is possible")]
+    #[error("must be from {0} to {1}")]
     Range(u16, u16),
     #[error("write {1}-{0}: the lower number comes first")]
     Backwards(u16, u16),
@@ -30,9 +30,9 @@ pub(crate) enum FieldError {
     Mac(#[from] netvm_wire::ParseMacError),
     #[error("write {0}: the other bits are outside the mask")]
     OutsideMask(MacAddr),
-    #[error("the first byte must be even, and the address not all 0: write the address of one network card")]
+    #[error("must be a unicast, non-zero MAC address: write the address of one network card")]
     NoCard,
-    #[error("flags are {}", FLAGS.map(|(word, _)| word).join(", "))]
+    #[error("must be a list of {}, each with `!` if it must be clear", FLAGS.map(|(word, _)| word).join(", "))]
     Flag,
     #[error("`{0}` is both required and excluded: keep one of them")]
     Contrary(&'static str),
@@ -336,7 +336,7 @@ pub(crate) fn gateway(text: &str) -> Result<IpAddr, FieldError> {
     let address: Option<IpAddr> = text.parse().ok();
     let fits =
         |address: &IpAddr| !address.is_unspecified() && !address.is_multicast() && !address.is_loopback();
-    address.filter(fits).ok_or(FieldError::Syntax("the address of one host, such as \"10.0.0.1\""))
+    address.filter(fits).ok_or(FieldError::Syntax("a unicast address, such as \"10.0.0.1\""))
 }
 
 /// A program by name or path.

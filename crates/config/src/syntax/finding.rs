@@ -83,7 +83,7 @@ kinds! {
         Impossible = "config::impossible",
         /// Rules that were not compared with others, which would take too long.
         NotCompared = "config::not_compared",
-        /// A rule that allows packets which then go nowhere.
+        /// A rule that allows packets which have no destination.
         NoForward = "config::no_forward",
         /// A chain that copies its packets.
         CrossGroup = "config::cross_group",
@@ -96,7 +96,7 @@ kinds! {
         /// Something that the file names and this machine does not have now. netvmd starts without it, and uses it when it
         /// is there.
         Absent = "config::absent",
-        /// Two ports on the switch that have one IP or MAC address.
+        /// Two ports on the switch that have the same IP or MAC address.
         SharedAddress = "config::shared_address",
         /// An interface that another program, or the kernel, uses, too.
         SharedInterface = "config::shared_interface",

@@ -100,7 +100,7 @@ fn taken(label: &str) -> BadName {
 }
 
 fn short(text: &str, most: usize) -> Result<(), BadName> {
-    let help = || format!("at most {most} characters are possible here");
+    let help = || format!("must have at most {most} characters");
     let bad = || BadName { label: format!("{} characters long", text.len()), help: help() };
     if text.len() > most { Err(bad()) } else { Ok(()) }
 }
@@ -136,7 +136,7 @@ impl Known {
         if let Some((_, place)) = items.get(limit) {
             findings
                 .note(Kind::TooMany, format!("more than {limit} {what}s"))
-                .at(place.clone(), "one too many")
+                .at(place.clone(), "exceeds the limit")
                 .help(format!("a host can have {limit} {what}s{counted}"))
                 .keep();
         }

@@ -181,7 +181,7 @@ impl<'a> ValueLocation<'a> {
 
     /// A finding for an invalid value.
     pub(crate) fn bad_value(&self, what: &str) -> Note<'a> {
-        self.note(Kind::BadValue, format!("`{}` {what}", self.key)).at(self.span.clone(), "not possible")
+        self.note(Kind::BadValue, format!("`{}` {what}", self.key)).at(self.span.clone(), "invalid value")
     }
 
     /// A finding for an invalid text.

@@ -151,9 +151,9 @@ kind = "af_xdp" | kind = "xdp" | 0 | bad_value | did you mean `af_xdp`?
 mode = "client" | mode = "host" | 0 | bad_value | possible values are `server`, `client`
 path = "guest.sock" | path = "" | 0 | bad_value | from 1 to 107 bytes
 mode = "client" | dma = "a b" | 0 | bad_value | `off`, `auto`, or a DMA device
-ring_size = 512 | ring_size = 500 | 0 | bad_value | 256 and 512 are
+ring_size = 512 | ring_size = 500 | 0 | bad_value | must be a power of two, such as 256 or 512
 ring_size = 512 | ring_size = 8 | 0 | bad_value | from 16 to 65536
-buffer_size = 2048 | buffer_size = 2000 | 0 | bad_value | 1984 and 2048 are
+buffer_size = 2048 | buffer_size = 2000 | 0 | bad_value | must be a multiple of 64, such as 1984 or 2048
 buffer_size = 2048 | buffer_size = 65536 | 0 | bad_value | from 256 to 65472
 buffers = 16384 | buffers = 0 | 0 | bad_value | from 1 to 8388608
 buffers = 16384 | buffers = -1 | 0 | bad_value | from 1 to 8388608
@@ -209,7 +209,7 @@ cores = [1] | cores = [1, 1] | 0 | duplicate | every core once
 kind = "pci"⏎address = "3b:00.0" | kind = "tap"⏎interface = "nv-client" | 1 | duplicate | only one port
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "a/b" | 1 | bad_value | the absolute path of a namespace's file
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["10.0.0.1", "10.0.0.2"] | 2 | bad_value | at most one IPv4
-kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["0.0.0.0"] | 2 | bad_value | the address of one host
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎gateways = ["0.0.0.0"] | 2 | bad_value | a unicast address
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.1"] | 2 | bad_value | the length of its prefix
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.5/24"]⏎gateways = ["10.0.1.1"] | 3 | bad_value | an address in the gateway's network
 kind = "pci"⏎address = "3b:00.0" | kind = "host"⏎interface = "lan0"⏎addresses = ["fd00::5/64"]⏎gateways = ["fe80::1", "10.0.1.1"] | 3 | bad_value | or correct the gateway

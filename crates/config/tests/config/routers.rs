@@ -104,11 +104,11 @@ port = "inside" | port = "blue.wan" | 0 | bad_value | name a [[port]]
 vlan = 10 | vlan = 4095 | 0 | bad_value | from 1 to 4094
 punt_rate = 50 | punt_rate = 0 | 0 | bad_value | from 1 to
 punt_rate = 50 | mtu = 9000 | 0 | unknown_key | keys of [[router.interface]] are
-mac = "02:00:00:00:00:01" | mac = "03:00:00:00:00:01" | 0 | bad_value | first byte must be even
-mac = "02:00:00:00:00:01" | mac = "00:00:00:00:00:00" | 0 | bad_value | first byte must be even
+mac = "02:00:00:00:00:01" | mac = "03:00:00:00:00:01" | 0 | bad_value | must be a unicast, non-zero MAC address
+mac = "02:00:00:00:00:01" | mac = "00:00:00:00:00:00" | 0 | bad_value | must be a unicast, non-zero MAC address
 "2001:db8::1/64" | "10.0.0.1/32" | 0 | duplicate | remove one
 "2001:db8::1/64" | "2001:db8::1" | 0 | bad_value | the length of its prefix
-"2001:db8::1/64" | "224.0.0.1/4" | 0 | bad_value | an address of one host
+"2001:db8::1/64" | "224.0.0.1/4" | 0 | bad_value | must be a unicast address
 to = "192.0.2.0/24" | to = "192.0.2.1/24" | 0 | bad_value | host bits
 to = "192.0.2.0/24"⏎via | via | 0 | missing_key | give its destination
 via = "10.0.0.9" | via = "2001:db8::9" | 0 | bad_value | same family

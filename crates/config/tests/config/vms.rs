@@ -87,7 +87,7 @@ threads = 4 | macs = [] | conflict | `macs` does not belong | remove it
 append = "quiet" | threads = 2 | conflict | `threads` does not belong | remove it
 append = "quiet" | macs = ["02:00:00:00:00:01"] | bad_value | 1 addresses for 2 ports | one for each port
 append = "quiet" | macs = ["02:00:00:00:00:01", "02:00:00:00:00:01"] | duplicate | the address 02:00:00:00:00:01 | in `macs`
-append = "quiet" | macs = ["02:00:00:00:00:01", "01:00:00:00:00:01"] | bad_value | cannot contain | must be even
+append = "quiet" | macs = ["02:00:00:00:00:01", "01:00:00:00:00:01"] | bad_value | cannot contain | must be a unicast, non-zero MAC address
 append = "quiet" | image = "/disk" | conflict | `image` and `kernel` | keep one
 image = "/var/lib/scan.qcow2"⏎ |  | missing_key | has no `image` | `kernel`
 image = "/var/lib/scan.qcow2"⏎ | image = "scan.raw"⏎ | bad_value | `image` cannot be | absolute path

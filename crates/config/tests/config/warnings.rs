@@ -325,7 +325,7 @@ fn ports_on_the_switch_with_one_address_are_a_warning_at_the_second() {
         all.map(|finding| (finding.position().0, finding.to_string())).collect::<Vec<_>>()
     };
     let same = "addresses = [\"fd00::1/64\", \"10.0.0.1/16\"]";
-    assert_eq!(shared(same), [(12, "ports a and b have one address 10.0.0.1".to_owned())]);
+    assert_eq!(shared(same), [(12, "ports a and b have the same address 10.0.0.1".to_owned())]);
     assert_eq!(shared("addresses = [\"10.0.0.2/24\"]"), []);
     assert_eq!(shared(&format!("{same}\nvlan = {{ access = 5 }}")), [], "another network");
     let text = port("a", &container("mac = \"02:00:00:00:00:07\""))

@@ -97,8 +97,8 @@ fn wrong_names_and_folders_are_refused() {
         String::from_utf8(output.stderr).unwrap()
     };
     for (arguments, expected) in [
-        (&["--lang", "c", "../x"][..], "`../x` is no name for an NF: use 1 to 32 of a-z, 0-9 and `-`"),
-        (&["--lang", "c", "Short"], "`Short` is no name for an NF"),
+        (&["--lang", "c", "../x"][..], "`../x` is not a name for an NF: use 1 to 32 of a-z, 0-9 and `-`"),
+        (&["--lang", "c", "Short"], "`Short` is not a name for an NF"),
         (&["--lang", "rust", "match"], "`match` is a keyword of a compiler"),
         (&["--lang", "c", "taken"], "taken exists: choose another name, or another folder with --into"),
         (&["--lang", "c", "x", "--into", "nowhere"], "cannot create nowhere/x: No such file or directory"),

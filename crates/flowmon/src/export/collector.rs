@@ -35,7 +35,7 @@ pub struct Target {
 /// A target that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no collector: write ipfix:udp:HOST:PORT or ipfix:tcp:HOST:PORT, such as ipfix:udp:192.0.2.1:4739"
+    "`{0}` is not a collector: write ipfix:udp:HOST:PORT or ipfix:tcp:HOST:PORT, such as ipfix:udp:192.0.2.1:4739"
 )]
 pub struct ParseTargetError(String);
 

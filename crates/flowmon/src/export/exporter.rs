@@ -21,7 +21,7 @@ use crate::entry::Record;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The collector's name has no address.
-    #[error("collector {target}: {source}; give its IP address, or mend the name")]
+    #[error("collector {target}: {source}; give its IP address, or correct the name")]
     Collector {
         /// The collector.
         target: Target,

@@ -36,7 +36,7 @@ fn check_counts_the_items_of_a_file() {
     assert_eq!(netvm(&["check", "--offline", &good]).good(), expected);
     let doubtful = file(&folder, "doubtful.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
     let run = netvm(&["check", "--offline", &doubtful]);
-    assert!(run.err.contains("⚠ nothing leads to chain web"), "{}", run.err);
+    assert!(run.err.contains("⚠ no rule sends packets into chain web"), "{}", run.err);
     assert!(!run.err.contains('\x1b'), "colours only on terminals");
     assert!(run.good().ends_with("1 rule; 1 warning\n"));
 }

@@ -132,7 +132,7 @@ impl Select {
             Ok(Some(value))
         }
         if let Some(family) = query.family.filter(|family| ![4, 6].contains(family)) {
-            let message = format!("`family={family}`: 4 and 6 are possible");
+            let message = format!("`family={family}`: must be 4 or 6");
             return Err(Failure::new(StatusCode::BAD_REQUEST, message));
         }
         Ok(Self {

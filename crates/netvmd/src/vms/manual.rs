@@ -42,7 +42,7 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 enum SlotError {
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    #[error("it ended already: {0}")]
+    #[error("QEMU has ended: {0}")]
     Left(std::io::Error),
 }
 

@@ -85,7 +85,7 @@ pub enum Spoofed {
     #[error("its source address is not the port's")]
     Address,
     /// ARP for other protocols than IPv4 over Ethernet, which the guard cannot check.
-    #[error("it is ARP for other protocols than IPv4 over Ethernet")]
+    #[error("its ARP message is for another protocol than IPv4 over Ethernet")]
     ArpKind,
     /// The ARP sender MAC address differs from the frame's source.
     #[error("its ARP sender MAC address differs from the frame's source")]
@@ -100,7 +100,7 @@ pub enum Spoofed {
     #[error("its neighbour discovery message is malformed or fragmented")]
     NeighbourMalformed,
     /// The frame, or the bytes at hand, end before the fields to check.
-    #[error("it ends before the fields to check")]
+    #[error("its headers end before the fields to check")]
     Truncated,
 }
 

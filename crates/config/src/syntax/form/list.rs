@@ -75,7 +75,7 @@ impl<T, F: Form<T>> Form<Vec<T>> for OneOrMore<F> {
         }
         if let Some(extra) = list.get(MAX_SET) {
             at.note(Kind::TooMany, format!("{} elements of `{}`", list.len(), at.key))
-                .at(extra.span(), "one too many")
+                .at(extra.span(), "exceeds the limit")
                 .help(format!("a list has at most {MAX_SET} elements here: write several rules instead"))
                 .keep();
         }

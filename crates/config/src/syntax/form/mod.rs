@@ -66,7 +66,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
             number.filter(|number| self.0.contains(number)).and_then(|number| T::try_from(number).ok());
         if number.is_none() {
             at.bad_value(&format!("is {integer}"))
-                .help(format!("from {} to {} is possible", self.0.start(), self.0.end()))
+                .help(format!("must be from {} to {}", self.0.start(), self.0.end()))
                 .keep();
         }
         number

@@ -101,12 +101,12 @@ const UNSHARED: &str = "a guest is connected and its driver has begun, but its m
 /// Why a guest was disconnected, and the remedy.
 fn refused(why: &VhostRefusal) -> String {
     let what = match why {
-        VhostRefusal::Protocol => "it sent messages on its socket that violate the protocol".to_owned(),
+        VhostRefusal::Protocol => "its messages violate the protocol".to_owned(),
         VhostRefusal::NotAnEventfd => "its kick or call descriptor is not an eventfd".to_owned(),
         VhostRefusal::ServedMemory { file_system } => {
             let file_system = file_system.as_deref().unwrap_or("a file system that is not mounted here");
             format!(
-                "it shares a file on {file_system} as memory, whose page faults could block netvm: use a memfd, or a \
+                "its memory is a file on {file_system}, whose page faults could block netvm: use a memfd, or a \
                  file on hugetlbfs or tmpfs (QEMU: -object memory-backend-memfd,share=on)"
             )
         }

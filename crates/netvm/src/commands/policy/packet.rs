@@ -151,8 +151,9 @@ fn from_fields(
 fn flags_of(name: &str, value: &str) -> Result<TcpFlags, PacketError> {
     let mut flags = TcpFlags::empty();
     for flag in value.split(',') {
-        flags |= TcpFlags::from_name(&flag.to_uppercase())
-            .ok_or_else(|| wrong(name, value, &"flags are fin, syn, rst, psh, ack, urg, ece and cwr"))?;
+        flags |= TcpFlags::from_name(&flag.to_uppercase()).ok_or_else(|| {
+            wrong(name, value, &"must be a list of fin, syn, rst, psh, ack, urg, ece and cwr")
+        })?;
     }
     Ok(flags)
 }
@@ -212,6 +213,6 @@ mod tests {
         assert!(says("source=10.0.0.2").contains("go together"));
         assert!(says("protocol=tcp destination_port=23").contains("give source and destination"));
         assert!(says("vlan=5000").contains("vlan=5000"));
-        assert!(says("flags=syn,hello").contains("flags are fin"));
+        assert!(says("flags=syn,hello").contains("must be a list of fin"));
     }
 }

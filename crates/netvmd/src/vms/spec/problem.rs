@@ -72,7 +72,7 @@ pub enum VmProblem {
         reason: String,
     },
     /// It needs more memory than the machine has.
-    #[error("it needs {required} MiB of memory, but this machine has {available}: lower its `memory`")]
+    #[error("the VM needs {required} MiB of memory, but this machine has {available}: lower its `memory`")]
     Memory {
         /// Configured MiB.
         required: u32,
