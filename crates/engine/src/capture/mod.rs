@@ -1,8 +1,8 @@
-//! Packet capture. In: packets at a place of the packet path, or packets about to be dropped, with their metadata. Out: a copy
+//! Packet capture. In: packets at a capture point, or packets about to be dropped, with their metadata. Out: a copy
 //! of each matching packet in the ring of the capture's reader. The packets themselves do not change.
 //!
-//! Cost without captures: one branch per burst and place. With captures: a time stamp and a lookup per burst, place
-//! and capture, and one copy of at most `snaplen` bytes per packet. Filters ([`filtering`]) have a share of the
+//! Cost without captures: one branch per burst and capture point. With captures: a time stamp and a lookup per burst,
+//! place and capture, and one copy of at most `snaplen` bytes per packet. Filters ([`filtering`]) have a share of the
 //! worker's time, for which they cost another time stamp per burst, or per packet if they are long.
 
 mod budget;
@@ -174,7 +174,7 @@ impl WorkerCaptures {
         self.0.get_mut().push(capture);
     }
 
-    /// Returns the places that the capture had.
+    /// Returns the points that the capture had.
     pub(crate) fn set_points(&mut self, id: CaptureId, points: Arc<CapturePoints>) -> Arc<CapturePoints> {
         match self.0.get_mut().iter_mut().find(|capture| capture.id == id) {
             Some(capture) => core::mem::replace(&mut capture.points, points),

@@ -1,4 +1,4 @@
-//! The places of one capture, by number.
+//! The points of one capture, by number.
 
 use netvm_capture_ring::NONE_U16;
 use netvm_model::{MAX_ROLES, MAX_ROUTERS};
@@ -10,7 +10,7 @@ use crate::ids::{ChainId, PortId, RoleId, RouterId};
 
 const _: () = assert!(DropReason::COUNT <= 64);
 
-/// For each place, the number of its interface in the capture.
+/// For each point, the number of its interface in the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapturePoints {
     /// If set, captures drops for these reasons (bit mask) instead of packets that pass.
@@ -23,7 +23,7 @@ pub(crate) struct CapturePoints {
 }
 
 impl CapturePoints {
-    /// No place yet.
+    /// No point yet.
     pub(crate) fn new(dropped: Option<u64>) -> Box<Self> {
         Box::new(Self {
             dropped,
@@ -57,7 +57,7 @@ impl CapturePoints {
         set(&mut self.routers, router.index(), interface);
     }
 
-    /// The interface of packets at a place, if the capture includes them.
+    /// The interface of packets at a point, if the capture includes them.
     #[inline]
     pub(crate) fn interface(&self, meta: &CaptureMeta) -> Option<u16> {
         match (self.dropped, meta.reason) {

@@ -1,4 +1,4 @@
-//! The places of a capture: each is an interface of the capture file. A capture stores their names, because the numbers
+//! The points of a capture: each is an interface of the capture file. A capture stores their names, because the numbers
 //! of ports, chains, NFs and routers change with the configuration.
 
 use netvm_model::Host;
@@ -8,7 +8,7 @@ use super::{CaptureError, Numbering};
 use crate::capture::points::CapturePoints;
 use crate::ids::{ChainId, RoleId};
 
-/// A place at which packets are captured.
+/// A point at which packets are captured, by its names in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NamedCapturePoint {
     /// Packets that a port receives and sends.

@@ -33,7 +33,7 @@ const MAX_SNAPLEN: u32 = 65_535;
 /// What to capture.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureSpec {
-    /// Places by name; empty: all ports, or with `dropped` everything.
+    /// Capture points by name; empty: all ports, or with `dropped` everything.
     pub at: Vec<String>,
     /// Captures drops instead of packets that pass: for these reasons, or for all reasons if the list is empty.
     pub dropped: Option<Vec<String>>,
@@ -82,7 +82,7 @@ pub struct CaptureStarted {
     pub id: CaptureId,
     /// The memory of the ring of each worker that there can be.
     pub rings: Vec<OwnedFd>,
-    /// Its places; a record names one by its position.
+    /// Its capture points; a record names one by its position.
     pub interfaces: Vec<NamedCapturePoint>,
     /// The names for the numbers in records.
     pub names: CaptureNames,
@@ -102,7 +102,7 @@ pub struct CaptureNames {
 /// A capture is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// No such place.
+    /// No such capture point.
     #[error("no port, chain, NF or router `{name}`{}", nearest_of(near))]
     UnknownPoint {
         /// The name in the request.
@@ -146,7 +146,7 @@ pub enum CaptureError {
     /// Too many at a time.
     #[error("{MAX_CAPTURES} captures run already, which is the limit: end one")]
     TooMany,
-    /// Too many places.
+    /// Too many capture points.
     #[error("{0} places, the limit is {MAX_INTERFACES}: name those that matter with --at")]
     TooManyPoints(usize),
     /// Nothing to capture.
@@ -236,7 +236,7 @@ impl Captures {
         true
     }
 
-    /// Sends the workers the numbers of the captured places in the configuration in force.
+    /// Sends the workers the numbers of the capture points in the configuration in force.
     pub(crate) fn renumber(&self, numbering: Numbering<'_>, workers: &mut Workers) {
         for (id, session) in &self.sessions {
             let points = session.points(numbering);

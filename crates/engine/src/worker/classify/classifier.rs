@@ -1,4 +1,4 @@
-//! The ways to classify a burst implement [`Classify`]; all of them work on a [`Classifier`].
+//! The paths that classify a burst implement [`Classify`]; all of them work on a [`Classifier`].
 
 use dpdk::Batch;
 use netvm_flow::Validity;
@@ -10,8 +10,8 @@ use crate::worker::state::burst::Burst;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::PacketGroup;
 
-/// A way to find the actions of a burst. All ways must find the same actions; `worker/tests/classify.rs` compares them with
-/// [`PerFlow`](super::per_flow::PerFlow).
+/// A path that finds the actions of a burst. All paths must find the same actions; `worker/tests/classify.rs` compares
+/// them with [`PerFlow`](super::per_flow::PerFlow).
 pub(crate) trait Classify {
     /// Finds the action of every packet of the burst. First sets packets aside that must be parsed but cannot be.
     fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified;

@@ -1,6 +1,6 @@
 //! Finds the actions for the packets of a burst. In: packets that one port has received, or is about to send. Out: the action of each packet ([`Classified`]).
 //!
-//! | way | when | reads |
+//! | path | when | reads |
 //! |---|---|---|
 //! | [`L2FastPath`] | the port switches every packet | Ethernet headers |
 //! | [`PrefilterPath`] | most packets match no rule, and no client watches flows | 48 bytes; all headers of packets that a rule may match |
@@ -22,7 +22,7 @@ use per_flow::PerFlow;
 use prefilter_path::PrefilterPath;
 use scope::Scope;
 
-/// Finds the action of every packet of a burst, by the cheapest way that its port allows.
+/// Finds the action of every packet of a burst, by the cheapest path that its port allows.
 #[inline]
 pub(crate) fn classify(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
     let switching = scope.switching();

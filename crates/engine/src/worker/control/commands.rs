@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Sweep(SweepRequest),
     /// Start this capture.
     AddCapture(Box<WorkerCapture>),
-    /// Set the places of a capture.
+    /// Set the points of a capture.
     SetPoints(CaptureId, Arc<CapturePoints>),
     /// End this capture.
     RemoveCapture(CaptureId),

@@ -126,7 +126,7 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// The place of its packets, according to the NF, which is not trusted.
+    /// The capture point of its packets, according to the NF, which is not trusted.
     const fn point(&self, verdict: Verdict) -> CapturePoint {
         CapturePoint::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
     }

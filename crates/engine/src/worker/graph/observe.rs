@@ -1,7 +1,7 @@
 //! What the loop sees of packets between stages: it counts them, shows them to captures, and follows some of them, for
 //! latencies and traces.
 //!
-//! Cost while nothing is captured, measured or traced: a flag and a comparison per burst and place.
+//! Cost while nothing is captured, measured or traced: a flag and a comparison per burst and capture point.
 
 use dpdk::{Batch, Mbuf};
 use netvm_capture_ring::Direction;

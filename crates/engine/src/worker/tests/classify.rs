@@ -1,4 +1,4 @@
-//! Every way to classify a burst finds the action that the reference, [`PerFlow`], finds.
+//! Every path that classifies a burst finds the action that the reference, [`PerFlow`], finds.
 
 use std::net::IpAddr;
 
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_way_agrees_with_the_reference(
+    fn every_path_agrees_with_the_reference(
         (port, rules) in (prop::sample::select(PORTS.to_vec()), subsequence(RULES.to_vec(), 0..=RULES.len())),
         bursts in vec(vec(frame(), 1..64), 1..6),
     ) {

@@ -1,4 +1,4 @@
-//! Rules that choose the queue, on every way to a port with a shaper.
+//! Rules that choose the queue, on every path to a port with a shaper.
 
 use std::sync::Arc;
 
@@ -232,7 +232,7 @@ fn routed_packets_keep_the_queue() {
     receive_all_kinds(&rig);
     finish(&mut rig);
     assert_eq!(sent(&mut rig, 1), [5, 3]);
-    // The other way of the router.
+    // The general path of the router.
     let v6 = FrameBuilder::new(mac(1), mac(2))
         .ip("2001:db8::1".parse().unwrap(), "2001:db8:1::2".parse().unwrap());
     for n in [100, 101, 1] {

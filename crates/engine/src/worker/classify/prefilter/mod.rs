@@ -4,7 +4,7 @@
 //! The prefilter copies the first 48 bytes of each packet once, and reads only the copy, because NFs and guests may
 //! write to packets at any time. It tests untagged, unfragmented IPv4 without options whose TCP or UDP lengths fit:
 //! frames that the parser accepts. Other packets (such as malformed packets and fragments) are not proven, and take the
-//! reference way.
+//! reference path.
 //!
 //! Cost with AVX2, for eight packets at a time: copies, turning rows into columns, checks, two gathers of 8 words from
 //! 16 KiB each, the mbufs' fields. If these do not prove all eight packets, four more gathers follow.

@@ -1,4 +1,4 @@
-//! Judges one packet after the other: for processors without AVX2, and as the reference for the vector code.
+//! Tests one packet after the other: for processors without AVX2, and as the reference for the vector code.
 
 use netvm_classifier::{Prefilter, Tuple};
 use netvm_wire::IpProto;

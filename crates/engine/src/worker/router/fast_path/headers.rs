@@ -6,7 +6,7 @@ use netvm_wire::{EtherType, MacAddr, VlanId};
 use crate::worker::router::head::{ETHERNET, TAG, V4};
 use crate::worker::router::{TAGGED_V4, UNTAGGED_V4};
 
-/// By first byte: whether such addresses are looked up. The other way decides about the rest.
+/// By first byte: whether such addresses are looked up. The general path decides about the rest.
 const IS_ORDINARY: [bool; 256] = {
     let mut ordinary = [true; 256];
     (ordinary[0], ordinary[127]) = (false, false);

@@ -1,5 +1,6 @@
-//! The fast path of a router: bursts of IPv4 packets without options, all with a tag or all without one, each with one gateway.
-//! In: a burst. Out: the same verdicts and headers as by the other way, or no change at all if the burst has any other packet.
+//! The fast path of a router: bursts of IPv4 packets without options, all with a tag or all without one, each with one
+//! gateway. In: a burst. Out: the same verdicts and headers as by the general path, or no change at all if the burst
+//! has any other packet.
 //!
 //! Both headers are in registers while they are checked and changed, so this copy is private, too. A burst with other
 //! packets takes the general path, and so do the next ones if it is not the only one, because the attempt is lost work.
@@ -18,7 +19,7 @@ use crate::router::{InterfacePath, PortInterfaces, RouterPath};
 pub(super) use headers::Headers;
 use headers::word_of;
 
-/// The most bursts that take the other way after one that has to: 1 after the first, then 3, 7 and 15.
+/// The most bursts that take the general path after one that has to: 1 after the first, then 3, 7 and 15.
 const MAX_SKIPPED: u8 = 15;
 
 /// An interface by which packets come in.
@@ -58,7 +59,7 @@ struct Adjacency {
 }
 
 impl Adjacency {
-    /// The way by a next hop of packets of up to `longest` bytes; `None` if they do not suit.
+    /// The adjacency of a next hop, for packets of up to `longest` bytes; `None` if they do not suit.
     #[inline(always)]
     fn by(router: &RouterPath, id: NextHopId, longest: u16) -> Option<Self> {
         let NextHop::Via(hop) = router.tables.next_hop(id) else { return None };
@@ -85,7 +86,7 @@ fn sent_bytes<const TAGGED: bool>(bytes: u64, adjacency: &Adjacency, count: usiz
 
 impl RouterBurst {
     /// Decides a burst as [`RouterBurst::decide`] does, if all of its packets suit. Returns whether all have the same verdict;
-    /// `None` if the burst has to take the other way.
+    /// `None` if the burst has to take the general path.
     #[inline(always)]
     pub(super) fn decide_fast(
         &mut self,
@@ -115,7 +116,7 @@ impl RouterBurst {
         interfaces_here: PortInterfaces<'_>,
         batch: &mut Batch,
     ) -> Option<bool> {
-        // Most bursts for the other way begin with a packet for it, for example of IPv6.
+        // Most bursts for the general path begin with a packet for it, for example of IPv6.
         let first = batch.as_slice().first()?;
         let headers = Headers::read::<TAGGED>(first)?;
         let ingress = Ingress::of(router, interfaces_here, &headers)?;
@@ -174,7 +175,7 @@ impl RouterBurst {
                 headers.forward(adjacency.from, adjacency.to, adjacency.vlan);
                 headers.write::<TAGGED>(mbuf);
             }
-            // Of packets that are alike and have one possible interface, the first stands for all.
+            // Of packets with one verdict that have one possible interface, the first stands for all.
             let counted = if interfaces_here.is_one() { 1 } else { count };
             verdicts[..counted].fill(adjacency.verdict);
             if !TAGGED {

@@ -1,4 +1,4 @@
-//! Both ways of a router must agree.
+//! Both paths of a router must agree.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn only_bursts_that_suit_take_the_fast_path() {
 }
 
 #[test]
-fn bursts_after_others_take_the_other_way_for_longer_and_longer() {
+fn bursts_after_others_take_the_general_path_for_longer_and_longer() {
     let memory = Memory::for_tests(512, 0, 64);
     let (router, mut burst) = (router_by([3, 3]), Box::new(RouterBurst::new()));
     let mut is_fast = |frames: &[Vec<u8>]| {
@@ -163,9 +163,9 @@ fn a_tag_needs_room() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// A packet that suits needs a route by the other way, too.
+    /// A packet that suits needs a route by the general path, too.
     #[test]
-    fn both_ways_agree(packet in packets(), cut in 0u32..200) {
+    fn both_paths_agree(packet in packets(), cut in 0u32..200) {
         let length = (packet.len() as u32).saturating_sub(cut / 20);
         let router = router();
         let tagged = packet.first_chunk().and_then(Headers::tagged);
@@ -181,9 +181,9 @@ proptest! {
         }
     }
 
-    /// Both ways write the same headers, whatever is in them.
+    /// Both paths write the same headers, whatever is in them.
     #[test]
-    fn both_ways_write_the_same(mut packet: [u8; UNTAGGED_V4], ttl in 2u8..) {
+    fn both_paths_write_the_same(mut packet: [u8; UNTAGGED_V4], ttl in 2u8..) {
         packet[12..15].copy_from_slice(&[8, 0, 0x45]);
         packet[14 + 8] = ttl;
         let mut fast = Headers::untagged(&packet);
@@ -218,7 +218,7 @@ fn ordinary() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A burst gets the same verdicts, headers and counts by both ways, also if some packets do not suit.
+    /// A burst gets the same verdicts, headers and counts by both paths, also if some packets do not suit.
     #[test]
     fn bursts_are_decided_alike(
         by: [u16; 2],
