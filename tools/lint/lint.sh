@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev lint: everything that can be judged without running the code. Sourced by ./dev.
+# ./dev lint: everything that can be checked without running the code. Sourced by ./dev.
 
 # Exceptions to the house rules: bindings of DPDK, which bindgen makes, and fuzz targets, of which cargo-fuzz wants one flat folder.
 generated=crates/dpdk-sys/src/bindings/mod.rs

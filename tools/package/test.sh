@@ -8,7 +8,7 @@ usage: tools/package/test.sh SUITE FOLDER [yes]
 
 Makes a minimal root of SUITE, installs the packages in FOLDER, runs netvmd as its systemd unit does, lets two containers
 talk through a chain, upgrades, removes and purges, and looks for what is left. Takes root and mmdebstrap; nothing outside
-of the root changes. With "yes", lintian judges the packages, too. The exit status is 75 if no root of SUITE can be made.
+of the root changes. With "yes", lintian checks the packages, too. The exit status is 75 if no root of SUITE can be made.
 TEXT
     [[ ${1:-} != --help ]] || exit 0
     exit 2

@@ -49,19 +49,19 @@ pub(crate) fn comment(info: &CaptureInfo, record: &Record) -> String {
         let reason = info.reasons.get(usize::from(record.reason));
         parts.push(format!("dropped: {}", reason.map_or("unknown", String::as_str)));
     }
-    let here = info.interfaces.get(usize::from(record.interface)).map(|place| place.name.as_str());
+    let here = info.interfaces.get(usize::from(record.interface)).map(|point| point.name.as_str());
     if let Some(port) = info.ports.get(&record.port).filter(|port| here != Some(port)) {
         parts.push(format!("from port {port}"));
     }
     parts.join(", ")
 }
 
-/// A line of text for a packet: time of day in UTC, place, direction, addresses, length and the comment.
+/// A line of text for a packet: time of day in UTC, capture point, direction, addresses, length and the comment.
 pub(crate) fn line(info: &CaptureInfo, record: &Record, time: Timestamp, packet: &[u8]) -> String {
     let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into()).unwrap_or(jiff::Timestamp::MAX);
     let time = time.strftime("%H:%M:%S.%6f");
-    let place = info.interfaces.get(usize::from(record.interface)).map_or("?", |place| place.name.as_str());
-    let way = match direction(record) {
+    let point = info.interfaces.get(usize::from(record.interface)).map_or("?", |point| point.name.as_str());
+    let in_or_out = match direction(record) {
         PacketDirection::Inbound => "in ",
         PacketDirection::Outbound => "out",
         PacketDirection::Unknown => "-  ",
@@ -80,7 +80,7 @@ pub(crate) fn line(info: &CaptureInfo, record: &Record, time: Timestamp, packet:
     let comment = comment(info, record);
     let comment = if comment.is_empty() { comment } else { format!(" ({comment})") };
     let length = record.original;
-    format!("{time} {place} {way} {what}, {length} bytes{comment}\n")
+    format!("{time} {point} {in_or_out} {what}, {length} bytes{comment}\n")
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of the output.
     pub written: u64,
-    /// Packets that passed the places.
+    /// Packets that passed the capture points.
     pub seen: u64,
     /// Packets that were wanted and not read in time.
     pub lost: u64,

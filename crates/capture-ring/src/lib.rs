@@ -3,7 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`Filter`] | a program of classic BPF, verified once and run for each packet |
-//! | [`Record`] | what is known of a captured packet: time, place, direction, chain, verdict, drop reason |
+//! | [`Record`] | what is known of a captured packet: time, capture point, direction, chain, verdict, drop reason |
 //! | [`Writer`], [`Reader`] | a ring of records in shared memory, from one worker to one reader |
 //! | [`send_handover`], [`receive_handover`] | the rings' memory, passed to the reader over a Unix socket |
 //!

@@ -18,7 +18,7 @@ pub const NONE_U8: u8 = u8::MAX;
 /// Bytes before those of the packet.
 pub(crate) const HEADER: usize = 32;
 
-/// Which way a packet passes its place.
+/// The direction in which a packet passes its capture point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Direction {
@@ -58,7 +58,7 @@ pub struct Record {
     pub interface: u16,
     /// Number of the chain, or [`NONE_U16`].
     pub chain: u16,
-    /// Which way it passes.
+    /// The direction in which it passes.
     pub direction: Direction,
     /// Position in the chain, or [`NONE_U8`].
     pub hop: u8,

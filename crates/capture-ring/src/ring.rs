@@ -36,7 +36,7 @@ const MAX_PACKET: usize = 0xffff;
 /// Packets of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Packets that passed the place.
+    /// Packets that passed the capture point.
     pub seen: u64,
     /// Packets that the filter accepted.
     pub accepted: u64,
@@ -182,7 +182,7 @@ impl Writer {
         is_free(self.head, self.tail, self.mask)
     }
 
-    /// Counts packets that passed the place of an interface.
+    /// Counts packets that passed the capture point of an interface.
     #[inline(always)]
     pub fn count_seen(&mut self, interface: u16, packets: u64) {
         self.counts[usize::from(interface) % MAX_INTERFACES].seen += packets;
@@ -278,7 +278,8 @@ impl Reader {
         Some((record, packet))
     }
 
-    /// The record at `tail`: its packet's place and length, and its size. `None`, and nothing more ever, if it cannot be.
+    /// The record at `tail`: its packet's position and length, and its size. `None`, and nothing more ever, if it
+    /// cannot be.
     #[inline(always)]
     fn header(&mut self) -> Option<(Record, usize, usize, u64)> {
         let at = self.tail & self.mask;

@@ -150,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn inbound_and_outbound_are_the_direction_at_the_place() {
+fn inbound_and_outbound_are_the_direction_at_the_capture_point() {
     let packet = [[0u8; 12].as_slice(), &[8, 0, 0x45], &[0; 80]].concat();
     let directions =
         [Direction::None, Direction::In, Direction::Out, Direction::ToKernel, Direction::FromKernel];

@@ -154,10 +154,10 @@ impl FlowCache {
                 self.touch(*slot);
             }
         }
-        let doubtful = tagged & !found;
-        if doubtful != 0 {
+        let unconfirmed = tagged & !found;
+        if unconfirmed != 0 {
             for (n, ((key, hash), slot)) in keys.zip(&hashes).zip(slots.iter_mut()).enumerate() {
-                if doubtful >> n & 1 != 0
+                if unconfirmed >> n & 1 != 0
                     && let Some(place) = self.find_other(&Line::new(key, port), *hash, validity)
                 {
                     *slot = place;

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(set.unused(), 0xff & !(1 << 5));
         let victims: Vec<usize> = (0..24).map(|_| set.evict(&mut hand)).collect();
         assert_eq!(victims[..8], [0, 1, 2, 3, 4, 6, 7, 0]);
-        // Cooled by the 6th, 14th and 22nd insertion, and evicted when the hand reaches it.
+        // Aged by the 6th, 14th and 22nd insertion, and evicted when the hand reaches it.
         assert_eq!(victims.iter().position(|way| *way == 5), None);
         assert_eq!((0..7).map(|_| set.evict(&mut hand)).find(|way| *way == 5), Some(5));
     }

@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn actions_round_trip() {
-        for way in [Other::Drop, Other::Next, Other::Port("up".to_owned())] {
-            assert_eq!(way.to_string().parse(), Ok(way));
+        for other in [Other::Drop, Other::Next, Other::Port("up".to_owned())] {
+            assert_eq!(other.to_string().parse(), Ok(other));
         }
         for text in ["", "pass", "port:", "up"] {
             assert!(text.parse::<Other>().is_err(), "{text}");

@@ -112,8 +112,8 @@ def cells(study: Study, table: pd.DataFrame, response: Response) -> list[Cell]:
         elif len(group) > 1:
             spread = Spread(float(values.min()), float(values.max()), False)
         key = key if isinstance(key, tuple) else (key,)
-        calm = int((group["overloaded"] == "no").sum())
-        found.append(Cell(key, float(values.median()), back(response, mean), spread, len(group), none, calm))
+        without_overload = int((group["overloaded"] == "no").sum())
+        found.append(Cell(key, float(values.median()), back(response, mean), spread, len(group), none, without_overload))
     return found
 
 

@@ -22,7 +22,7 @@ impl Client {
     /// `netvm-capture-ring`; closing the connection ends the capture.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when a place or reason does not exist, or the filter is wrong.
+    /// [`ClientError::Refused`] when a capture point or drop reason does not exist, or the filter is wrong.
     pub async fn capture(
         &self,
         request: &CaptureRequest,

@@ -97,7 +97,7 @@ pub struct HeldPacket {
     pub data: String,
 }
 
-/// A place of a capture.
+/// A capture point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureInterface {
     /// Its name.

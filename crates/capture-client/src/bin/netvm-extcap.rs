@@ -1,4 +1,4 @@
-//! `netvm-extcap`: shows the places of a running netvmd as interfaces in Wireshark and tshark.
+//! `netvm-extcap`: shows the capture points of a running netvmd as interfaces in Wireshark and tshark.
 //!
 //! Wireshark calls it by its extcap protocol (doc/extcap.adoc of Wireshark): to list interfaces, to ask for link types and
 //! options, and to capture into a FIFO.
@@ -124,7 +124,7 @@ async fn serve(arguments: &Arguments) -> Result<(), ExtcapError> {
     Ok(())
 }
 
-/// Lists the places. Without a netvmd there are none, which is no error: Wireshark asks at every start.
+/// Lists the capture points. Without a netvmd there are none, which is no error: Wireshark asks at every start.
 async fn list(client: &Client) -> Result<(), ExtcapError> {
     let version = env!("CARGO_PKG_VERSION");
     println!("extcap {{version={version}}}{{display=netvm}}");
@@ -173,7 +173,7 @@ fn configure(arguments: &Arguments) {
 
 /// What an interface stands for, as `--at` takes it.
 fn request_of(interface: &str) -> Option<CaptureRequest> {
-    let at = |place: String| CaptureRequest { at: vec![place], ..CaptureRequest::default() };
+    let at = |point: String| CaptureRequest { at: vec![point], ..CaptureRequest::default() };
     if interface == DROPPED {
         return Some(CaptureRequest { dropped: true, ..CaptureRequest::default() });
     }

@@ -34,7 +34,7 @@ fn examples_are_valid_and_errors_print_as_shown() {
             }
             ("toml", Err(error)) => panic!("{}", error.render(false)),
             ("toml bad", result) => result.unwrap_err().render(false),
-            ("toml doubtful", result) => {
+            ("toml warning", result) => {
                 result.unwrap().warnings.iter().map(|warning| warning.render(false)).collect()
             }
             _ => continue,

@@ -341,10 +341,10 @@ fn a_port_whose_rules_lead_to_two_groups_lands_in_neither() {
     let patch = "\n[[port]]\nname = \"near\"\nkind = \"patch\"\npeer = \"far\"\n\
                  [[port]]\nname = \"far\"\nkind = \"patch\"\npeer = \"near\"\nforward = { chain = \"probed\" }\n";
     let chain = &guest[..guest.find("[[rule]]").unwrap()];
-    for way in ["out = \"near\"", "drop = true\nmirror = \"near\""] {
-        let rule = format!("[[rule]]\nfrom = \"client\"\nmatch = {{ protocol = \"udp\" }}\n{way}\n");
+    for actions in ["out = \"near\"", "drop = true\nmirror = \"near\""] {
+        let rule = format!("[[rule]]\nfrom = \"client\"\nmatch = {{ protocol = \"udp\" }}\n{actions}\n");
         let after = format!("{OLD}{chain}{patch}{rule}");
-        assert!(plan_of(OLD, &after).contains(moved), "{way}: {}", plan_of(OLD, &after));
+        assert!(plan_of(OLD, &after).contains(moved), "{actions}: {}", plan_of(OLD, &after));
     }
     let apart = format!("{OLD}{chain}{patch}");
     assert!(!plan_of(OLD, &apart).contains("port client stays open"), "{}", plan_of(OLD, &apart));

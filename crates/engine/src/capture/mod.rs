@@ -2,8 +2,8 @@
 //! of each matching packet in the ring of the capture's reader. The packets themselves do not change.
 //!
 //! Cost without captures: one branch per burst and capture point. With captures: a time stamp and a lookup per burst,
-//! place and capture, and one copy of at most `snaplen` bytes per packet. Filters ([`filtering`]) have a share of the
-//! worker's time, for which they cost another time stamp per burst, or per packet if they are long.
+//! capture point and capture, and one copy of at most `snaplen` bytes per packet. Filters ([`filtering`]) have a share
+//! of the worker's time, for which they cost another time stamp per burst, or per packet if they are long.
 
 mod budget;
 pub(crate) mod filtering;

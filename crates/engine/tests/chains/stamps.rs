@@ -38,7 +38,7 @@ fn read(path: &Path) -> Vec<(Timestamp, u32)> {
 }
 
 /// From one port to the other.
-fn way(from: PortKind, to: PortKind) -> Host {
+fn forwarding(from: PortKind, to: PortKind) -> Host {
     Host {
         groups: vec![group(0, 1024, 2048)],
         ports: vec![port(0, "in", from), port(1, "out", to)],
@@ -62,7 +62,7 @@ fn a_time_of_zero_is_a_time() {
     times.iter().for_each(|time| writer.write(*time, 60, &[1; 60]).unwrap());
     writer.finish().unwrap();
     let mut rig = Rig::new(&EngineConfig::default());
-    rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
+    rig.engine.apply(&forwarding(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
     let all = |engine: &netvm_engine::Engine| engine.ports()[1].tx_packets == times.len() as u64;
     assert!(rig.until(TIMEOUT, all), "{}", rig.describe());
     rig.engine.apply(&Host::default()).unwrap();
@@ -79,11 +79,11 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
     let mut rig = Rig::new(&EngineConfig::default());
     let sent = |engine: &netvm_engine::Engine| engine.ports().iter().map(|port| port.tx_packets).sum::<u64>();
 
-    rig.engine.apply(&way(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
+    rig.engine.apply(&forwarding(capture(Some(&given), None), capture(None, Some(&kept)))).unwrap();
     assert!(rig.until(TIMEOUT, |engine| sent(engine) == FRAMES), "{}", rig.describe());
     // Buffers keep the stamps of packets that go nowhere. (Another kind of port: one that has been read is left alone.)
     let again = PortKind::Pcap { input: Some(given.clone()), output: None, paced: true };
-    rig.engine.apply(&way(again, PortKind::Sink)).unwrap();
+    rig.engine.apply(&forwarding(again, PortKind::Sink)).unwrap();
     assert!(rig.until(TIMEOUT, |engine| sent(engine) >= 2 * FRAMES), "{}", rig.describe());
     let expected: Vec<_> = (0..FRAMES).map(|n| (old(n), 100)).collect();
     assert!(read(&kept) == expected);
@@ -91,13 +91,13 @@ fn what_was_read_keeps_its_time_and_what_is_new_gets_the_present_one() {
     // By a number of its own, and by the one that the capture had.
     for id in [2, 0] {
         let start = now();
-        let mut host = way(source(60, Some(FRAMES), true), capture(None, Some(&made)));
+        let mut host = forwarding(source(60, Some(FRAMES), true), capture(None, Some(&made)));
         host.ports[0].id.0 = id;
         host.rules = vec![rule(id, 0)];
         let before = sent(&rig.engine);
         rig.engine.apply(&host).unwrap();
         assert!(rig.until(TIMEOUT, |engine| sent(engine) >= before + FRAMES), "{}", rig.describe());
-        rig.engine.apply(&way(capture(Some(&given), None), PortKind::Sink)).unwrap();
+        rig.engine.apply(&forwarding(capture(Some(&given), None), PortKind::Sink)).unwrap();
         let (end, stamps) = (now(), read(&made));
         assert_eq!(stamps.len() as u64, FRAMES);
         assert!(

@@ -12,7 +12,7 @@ use netvm_wire::{IpNet, PortRange};
 
 /// Rules that match none of the packets.
 const RULES: u32 = 1000;
-/// Times that each of calm and attack is measured, in turn, and connections each time.
+/// Times that both are measured in turn, without and with an attack, and connections each time.
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 60;
 const SERVICE: u16 = 7777;
@@ -115,7 +115,7 @@ fn connections_are_set_up_while_another_port_scans() {
         return;
     };
     let guests = [client, server];
-    // A worker that slept while it is calm would make the comparison easier.
+    // A worker that slept while no attack runs would make the comparison easier.
     let flow_cache = FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() };
     let config = EngineConfig { idle: Idle::Poll, flow_cache, ..EngineConfig::default() };
     let mut rig = Rig::new(&config);
@@ -133,14 +133,14 @@ fn connections_are_set_up_while_another_port_scans() {
             std::thread::scope(|scope| scope.spawn(visit).join().unwrap()).unwrap()
         };
         // Until the server listens and both know each other's address.
-        let warm = || {
+        let warm_up = || {
             guests[0].namespace.enter();
             let deadline = Instant::now() + Duration::from_secs(20);
             while connect(address, b'x').is_err() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
             }
         };
-        std::thread::scope(|scope| scope.spawn(warm).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(warm_up).join().unwrap());
         for _ in 0..ROUNDS {
             for attacked in [false, true] {
                 rig.engine.apply(&host(&config, &guests, attacked)).unwrap();
@@ -155,20 +155,20 @@ fn connections_are_set_up_while_another_port_scans() {
         };
         std::thread::scope(|scope| scope.spawn(end).join().unwrap());
     });
-    let [mut calm, mut attacked] = times;
+    let [mut idle, mut attacked] = times;
     let spent: Duration = attacked.iter().sum();
-    let (calm_median, attacked_median) = (median(&mut calm), median(&mut attacked));
+    let (idle_median, attacked_median) = (median(&mut idle), median(&mut attacked));
     println!(
-        "{} connections each: median {calm_median:.1?}, and {attacked_median:.1?} while {:.2} Mpps of new flows come; \
+        "{} connections each: median {idle_median:.1?}, and {attacked_median:.1?} while {:.2} Mpps of new flows come; \
          longest {:.1?} and {:.1?}",
-        calm.len(),
+        idle.len(),
         scanned as f64 / spent.as_secs_f64() / 1e6,
-        calm.last().unwrap(),
+        idle.last().unwrap(),
         attacked.last().unwrap()
     );
     assert!(scanned > 100_000, "{scanned}");
     for view in rig.engine.ports().iter().filter(|view| view.id != PortId(0)) {
         assert!(view.drops.is_empty(), "{}", rig.describe());
     }
-    assert!(attacked_median <= calm_median * 2, "{calm_median:?}, attacked {attacked_median:?}");
+    assert!(attacked_median <= idle_median * 2, "{idle_median:?}, attacked {attacked_median:?}");
 }

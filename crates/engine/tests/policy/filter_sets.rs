@@ -116,7 +116,7 @@ fn every_packet_of_a_capture_goes_where_a_linear_scan_says() {
         let mut expected_counts: BTreeMap<RuleId, RuleCount> =
             rules.iter().map(|rule| (rule.id, RuleCount::default())).collect();
         let mut expected_drops: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut way: Vec<Option<PortId>> = Vec::new();
+        let mut expected_ports: Vec<Option<PortId>> = Vec::new();
         let mut matched = 0;
         for (frame, key) in frames.iter().zip(&keys) {
             let decision = key.as_ref().map(|key| decide(&rules, IN, None, key));
@@ -134,7 +134,7 @@ fn every_packet_of_a_capture_goes_where_a_linear_scan_says() {
             if let Some(reason) = reason {
                 *expected_drops.entry(reason.name()).or_default() += 1;
             }
-            way.push(match decision.map(|decision| decision.actions.terminal) {
+            expected_ports.push(match decision.map(|decision| decision.actions.terminal) {
                 None | Some(Some(Action::Drop)) => None,
                 Some(Some(Action::Port(port))) => Some(port),
                 Some(_) => Some(FORWARD),
@@ -150,8 +150,8 @@ fn every_packet_of_a_capture_goes_where_a_linear_scan_says() {
                 assert_eq!(went[number].replace(out), None, "{name}: packet {number} went twice");
             }
         }
-        for (n, (went, way)) in went.iter().zip(&way).enumerate() {
-            assert_eq!(went, way, "{name}: packet {n}, {:?}", keys[n]);
+        for (n, (went, expected_ports)) in went.iter().zip(&expected_ports).enumerate() {
+            assert_eq!(went, expected_ports, "{name}: packet {n}, {:?}", keys[n]);
         }
         assert_eq!(drops, expected_drops, "{name}");
         // A rule that others hide entirely has no decision, and no count.

@@ -117,8 +117,8 @@ fn check(forward: Forward, rules: &[Rule], to: Option<PortId>, guard: Option<&Gu
             if headers.key().destination_mac == KNOWN && out == PortId(2) {
                 continue;
             }
-            let way = [None, to].map(|to| decide(rules, PortId(0), to.map(|_| out), headers.key()));
-            if !way.iter().any(|decision| decision.actions.terminal == Some(Action::Drop)) {
+            let decisions = [None, to].map(|to| decide(rules, PortId(0), to.map(|_| out), headers.key()));
+            if !decisions.iter().any(|decision| decision.actions.terminal == Some(Action::Drop)) {
                 sent.push(frame.clone());
             }
         }

@@ -231,10 +231,10 @@ impl Process {
         let all_empty =
             self.host.rings.iter_mut().fold(true, |empty, (_, from)| from.prepare_wait() && empty);
         if all_empty {
-            let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
             let mut fds = [PollFd::new(&self.host.worker, PollFlags::IN)];
             // An error (a signal) ends the sleep early, which is harmless.
-            let _ = poll(&mut fds, Some(&moment));
+            let _ = poll(&mut fds, Some(&timeout));
             // Resets the count; the descriptor does not block.
             let _ = rustix::io::read(&self.host.worker, &mut [0; 8]);
         }

@@ -156,9 +156,10 @@ pub enum CliCommand {
     Mac,
     /// Capture packets at ports, hops of chains, NFs and routers, or dropped packets
     ///
-    /// Writes pcapng for Wireshark, tshark and tcpdump, with a place's name as interface, and chain, hop, verdict and drop
-    /// reason as comments; without -w, a line of text for each packet. FILTER is in libpcap's language, as tcpdump's:
-    /// `netvm capture --at uplink -w uplink.pcapng tcp port 443`, `netvm capture --dropped -w - | tcpdump -r -`.
+    /// Writes pcapng for Wireshark, tshark and tcpdump, with the capture point as interface, and chain, hop, verdict
+    /// and drop reason as comments; without -w, a line of text for each packet. FILTER is in libpcap's language, as
+    /// tcpdump's: `netvm capture --at uplink -w uplink.pcapng tcp port 443`, `netvm capture --dropped -w - | tcpdump -r
+    /// -`.
     Capture(CaptureArgs),
     /// Follow packets of traffic through ports, rules, NFs, routers and drops, with the time of each step
     ///

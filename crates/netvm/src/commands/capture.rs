@@ -34,7 +34,7 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
     let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let session = Session::start(client, &request).await?;
     if target != Target::Lines {
-        eprintln!("capturing at {}; Ctrl-C ends it", places(&session));
+        eprintln!("capturing at {}; Ctrl-C ends it", points_of(&session));
     }
     let stop = Arc::new(AtomicBool::new(false));
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -102,12 +102,12 @@ fn target(write: Option<PathBuf>, files: Option<Files>) -> Target {
     }
 }
 
-/// The places that are captured.
-fn places(session: &Session) -> String {
+/// The capture points, in words.
+fn points_of(session: &Session) -> String {
     match session.info().interfaces.as_slice() {
         [only] => only.description.clone(),
         [first, second] => format!("{} and {}", first.description, second.description),
-        all => format!("{} places", all.len()),
+        all => format!("{} capture points", all.len()),
     }
 }
 

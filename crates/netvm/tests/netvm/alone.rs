@@ -34,8 +34,8 @@ fn check_counts_the_items_of_a_file() {
     let good = file(&folder, "good.toml", GOOD);
     let expected = format!("{good} is valid: 1 group, 1 port, 1 NF, 1 chain, 1 rule\n");
     assert_eq!(netvm(&["check", "--offline", &good]).good(), expected);
-    let doubtful = file(&folder, "doubtful.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
-    let run = netvm(&["check", "--offline", &doubtful]);
+    let warned = file(&folder, "warned.toml", &GOOD.replace("chain = \"web\"", "drop = true"));
+    let run = netvm(&["check", "--offline", &warned]);
     assert!(run.err.contains("⚠ no rule sends packets into chain web"), "{}", run.err);
     assert!(!run.err.contains('\x1b'), "colours only on terminals");
     assert!(run.good().ends_with("1 rule; 1 warning\n"));

@@ -108,7 +108,7 @@ impl Supervisor {
 }
 
 impl Replica {
-    /// Goes on with a recipe that differs in nothing but the cores that its threads may use.
+    /// Adopts a specification that differs from the one before only in the cores that its threads may use.
     fn follow_cores(&self, spec: &Arc<ProcessSpec>) {
         let mut before = None;
         // Nobody is told: the process stays.

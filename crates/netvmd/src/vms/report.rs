@@ -46,8 +46,8 @@ impl QemuReport {
             "GUEST_PANICKED" => self.has_panicked = true,
             "SHUTDOWN" => {
                 self.has_panicked |= says("reason", "guest-panic");
-                let ways = ["guest-shutdown", "guest-reset", "host-qmp-system-reset"];
-                self.has_shut_down |= ways.iter().any(|way| says("reason", way));
+                let reasons = ["guest-shutdown", "guest-reset", "host-qmp-system-reset"];
+                self.has_shut_down |= reasons.iter().any(|reason| says("reason", reason));
                 self.by_host |= says("reason", "host-signal") || says("reason", "host-qmp-quit");
             }
             _ => {}

@@ -34,15 +34,15 @@ fn devices_and_shapers_show_what_they_drop() {
     let daemon = Daemon::start(&format!("{}{ports}", common::ENGINE));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = Client::new(Some(&daemon.api_socket()));
-    for (place, reason) in [("nobody", "no-peer"), ("slow", "queue-full")] {
-        let file = daemon.folder.0.join(format!("{place}.pcapng"));
-        let dropped = CaptureRequest { dropped: true, ..request(&[place], "") };
+    for (point, reason) in [("nobody", "no-peer"), ("slow", "queue-full")] {
+        let file = daemon.folder.0.join(format!("{point}.pcapng"));
+        let dropped = CaptureRequest { dropped: true, ..request(&[point], "") };
         let session = runtime.block_on(Session::start(&client, &dropped)).unwrap();
         gather(session, 50, &file).join().unwrap();
         let packets = read(&file);
-        let comment = format!("dropped: {reason}, from port to-{place}");
+        let comment = format!("dropped: {reason}, from port to-{point}");
         for packet in &packets {
-            assert!(packet.interface == place && packet.comment.contains(&comment), "{packet:?}");
+            assert!(packet.interface == point && packet.comment.contains(&comment), "{packet:?}");
             assert_eq!(packet.data.len(), 60);
         }
         assert_eq!(packets.len(), 50);

@@ -1,4 +1,4 @@
-//! Packet capture on a running netvmd: each place shows the sent packets, byte for byte.
+//! Packet capture on a running netvmd: each capture point shows the sent packets, byte for byte.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 #[path = "../common/mod.rs"]
@@ -7,7 +7,7 @@ mod delays;
 mod drops;
 mod ends;
 mod extcap;
-mod places;
+mod points;
 mod rights;
 #[allow(dead_code, reason = "the tests of routers use the rest")]
 #[path = "../routers/site.rs"]
@@ -200,7 +200,7 @@ fn read(file: &Path) -> Vec<Captured> {
 
 fn request(at: &[&str], filter: &str) -> CaptureRequest {
     CaptureRequest {
-        at: at.iter().map(|&place| place.to_owned()).collect(),
+        at: at.iter().map(|&point| point.to_owned()).collect(),
         filter: compile(filter).unwrap(),
         ..CaptureRequest::default()
     }

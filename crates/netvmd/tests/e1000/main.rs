@@ -41,8 +41,8 @@ fn vlan_works(shell: &mut Shell, interface: &str) {
     shell.must(&format!("ip link set {interface}.5 up; ip addr add 10.5.0.2/24 dev {interface}.5"));
     for (to, offload) in [("off", "on"), ("on", "off")] {
         let features = shell.must(&format!("ethtool -k {interface} | grep vlan-offload"));
-        for way in ["rx", "tx"] {
-            assert!(features.contains(&format!("{way}-vlan-offload: {offload}")), "{features}");
+        for direction in ["rx", "tx"] {
+            assert!(features.contains(&format!("{direction}-vlan-offload: {offload}")), "{features}");
         }
         shell.until("ping -c 1 -W 2 10.5.0.1");
         shell.must("ping -c 3 -s 1400 10.5.0.1");

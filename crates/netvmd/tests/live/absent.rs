@@ -11,7 +11,7 @@ use crate::common::hosts::{self, Host, run, within};
 use crate::common::{Daemon, ENGINE, Folder, forwarding_chain, program};
 
 /// A source and a sink, which show that packets pass.
-const LANE: &str = "\n[[port]]\nname = \"s\"\nkind = \"source\"\nrate = 1000\nforward = { out = \"t\" }\n\
+const SOURCE_AND_SINK: &str = "\n[[port]]\nname = \"s\"\nkind = \"source\"\nrate = 1000\nforward = { out = \"t\" }\n\
                     \n[[port]]\nname = \"t\"\nkind = \"sink\"\n";
 
 fn port(name: &str, kind: &str, keys: &str) -> String {
@@ -70,7 +70,7 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
     std::fs::write(folder.0.join("guests"), "").unwrap();
     let text = [
         ENGINE.to_owned(),
-        LANE.to_owned(),
+        SOURCE_AND_SINK.to_owned(),
         container("c", late.namespace(), 1),
         port("x", "af_xdp", &format!("interface = \"{}\"", xdp.port())),
         port("p", "af_packet", &format!("interface = \"{}\"", packet.port())),
@@ -119,7 +119,7 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
 #[test]
 fn an_apply_with_a_missing_interface_does_the_rest_and_warns() {
     let daemon = Daemon::start(&ENGINE);
-    let text = format!("{ENGINE}{LANE}{}", port("x", "af_packet", "interface = \"none0\""));
+    let text = format!("{ENGINE}{SOURCE_AND_SINK}{}", port("x", "af_packet", "interface = \"none0\""));
     let reply: ApplyReply = daemon.post(path::APPLY, &text);
     let warns = |code: &str| {
         reply.warnings.iter().any(|warning| warning.code == code && warning.severity == Severity::Warning)
@@ -128,7 +128,7 @@ fn an_apply_with_a_missing_interface_does_the_rest_and_warns() {
     until_flowing(&daemon);
     assert_eq!(problems_of(&daemon, "port x:").len(), 1);
     // It goes without a trace.
-    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{LANE}"));
+    let _: ApplyReply = daemon.post(path::APPLY, &format!("{ENGINE}{SOURCE_AND_SINK}"));
     assert_eq!(problems(&daemon), [""; 0]);
 }
 
@@ -138,7 +138,7 @@ fn a_container_that_restarts_gets_its_interface_back_after_any_gap() {
         return;
     }
     let host = Host::bare("away");
-    let text = format!("{ENGINE}{LANE}{}", container("c", host.namespace(), 1));
+    let text = format!("{ENGINE}{SOURCE_AND_SINK}{}", container("c", host.namespace(), 1));
     let daemon = Daemon::start(&text);
     daemon.until("its interface is there", |_| is_whole(&host));
     for gap in [0, 5, 40, 300, 1300, 2500] {
@@ -212,7 +212,7 @@ fn an_interface_in_the_way_is_a_problem_until_it_is_gone() {
     }
     let host = Host::bare("taken");
     host.ip("link add eth0 type veth peer name other");
-    let text = format!("{ENGINE}{LANE}{}", container("c", host.namespace(), 1));
+    let text = format!("{ENGINE}{SOURCE_AND_SINK}{}", container("c", host.namespace(), 1));
     let daemon = Daemon::start(&text);
     until_flowing(&daemon);
     let found = problems_of(&daemon, "port c:");
@@ -261,7 +261,7 @@ fn one_network_with_a_router_starts_without_the_interface_of_its_port() {
     let wan = Host::absent("wan");
     let name = format!("r{}", std::process::id());
     let text = format!(
-        "{ENGINE}{LANE}\n[[port]]\nname = \"wan\"\nkind = \"af_packet\"\ninterface = \"{}\"\nforward = {{ router = \"{name}\" }}\n\
+        "{ENGINE}{SOURCE_AND_SINK}\n[[port]]\nname = \"wan\"\nkind = \"af_packet\"\ninterface = \"{}\"\nforward = {{ router = \"{name}\" }}\n\
          \n[[router]]\nname = \"{name}\"\n[[router.interface]]\nname = \"wan\"\nport = \"wan\"\naddresses = [\"10.97.0.1/24\"]\n",
         wan.port()
     );
@@ -297,7 +297,8 @@ fn a_name_that_is_attached_to_another_namespace_takes_the_port_there() {
         "container",
         &format!("namespace = \"{}\"\ninterface = \"eth1\"\naddresses = [\"10.93.0.1/24\"]", first.0.id()),
     );
-    let daemon = Daemon::start(&format!("{ENGINE}{LANE}{}{by_id}", container("c", host.namespace(), 1)));
+    let daemon =
+        Daemon::start(&format!("{ENGINE}{SOURCE_AND_SINK}{}{by_id}", container("c", host.namespace(), 1)));
     daemon.until("both are there", |_| is_whole(&host) && host.output_of_ip("link show dev eth1").is_some());
     drop(first);
     host.vanish();

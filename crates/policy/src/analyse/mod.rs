@@ -204,8 +204,8 @@ mod tests {
             for Warning { kind, rule, other } in &warnings {
                 let never = !matches!(kind, Kind::Overlap) && rules[*rule].actions.terminal.is_some();
                 let ports = || (0..=LAST_PORT.0).map(PortId);
-                let ways = ports().flat_map(|from| ports().map(Some).chain([None]).map(move |to| (from, to)));
-                for (from, to) in ways.filter(|_| never) {
+                let directions = ports().flat_map(|from| ports().map(Some).chain([None]).map(move |to| (from, to)));
+                for (from, to) in directions.filter(|_| never) {
                     for key in &keys {
                         let decision = decide(&rules, from, to, key);
                         prop_assert!(!decision.rules.contains(&rules[*rule].id), "{:?} {:?} {:?}", kind, other, key);

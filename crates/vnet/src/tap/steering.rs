@@ -92,7 +92,7 @@ enum Label {
 // Registers that LD_ABS and LD_IND keep: the packet, the addresses, the rest, and the place of the next header.
 const PACKET: u8 = 6;
 const ADDRESSES: u8 = 7;
-const REST: u8 = 8;
+const OTHER_HEADERS: u8 = 8;
 const PLACE: u8 = 9;
 
 impl Assembler {
@@ -151,7 +151,7 @@ fn program(seed: u64) -> Vec<Instruction> {
     a.jump(JUMP_IF_NOT, (0, IPV4), Label::None);
     a.fold([12, 16].into_iter());
     a.add(BYTE_BEHIND, (0, PLACE), 9);
-    a.add(MOVE, (REST, 0), 0);
+    a.add(MOVE, (OTHER_HEADERS, 0), 0);
     // More fragments, or an offset.
     a.add(HALF_BEHIND, (0, PLACE), 6);
     a.add(AND_IMMEDIATE, (0, 0), 0x3fff);
@@ -164,12 +164,12 @@ fn program(seed: u64) -> Vec<Instruction> {
     a.label(Label::V6);
     a.fold((8..40).step_by(4));
     a.add(BYTE_BEHIND, (0, PLACE), 6);
-    a.add(MOVE, (REST, 0), 0);
+    a.add(MOVE, (OTHER_HEADERS, 0), 0);
     a.add(ADD_IMMEDIATE, (PLACE, 0), 40);
     a.label(Label::Transport);
-    a.jump(JUMP_IF, (REST, libc::IPPROTO_TCP), Label::Ports);
-    a.jump(JUMP_IF, (REST, libc::IPPROTO_UDP), Label::Ports);
-    a.jump(JUMP_IF_NOT, (REST, libc::IPPROTO_SCTP), Label::Mix);
+    a.jump(JUMP_IF, (OTHER_HEADERS, libc::IPPROTO_TCP), Label::Ports);
+    a.jump(JUMP_IF, (OTHER_HEADERS, libc::IPPROTO_UDP), Label::Ports);
+    a.jump(JUMP_IF_NOT, (OTHER_HEADERS, libc::IPPROTO_SCTP), Label::Mix);
     a.label(Label::Ports);
     a.add(WORD_BEHIND, (0, PLACE), 0);
     a.add(MOVE, (1, 0), 0);
@@ -177,11 +177,11 @@ fn program(seed: u64) -> Vec<Instruction> {
     a.add(XOR, (0, 1), 0);
     a.add(AND_IMMEDIATE, (0, 0), 0xffff);
     a.add(SHIFT_LEFT_IMMEDIATE, (0, 0), 8);
-    a.add(OR, (REST, 0), 0);
+    a.add(OR, (OTHER_HEADERS, 0), 0);
     a.label(Label::Mix);
     a.add(MOVE, (0, ADDRESSES), 0);
     a.add(SHIFT_LEFT_IMMEDIATE, (0, 0), 24);
-    a.add(OR, (0, REST), 0);
+    a.add(OR, (0, OTHER_HEADERS), 0);
     a.number(1, seed);
     a.add(XOR, (0, 1), 0);
     a.number(1, MULTIPLIER);

@@ -109,15 +109,15 @@ fn one_key_is_one_choice() {
 #[test]
 fn packets_without_a_flow_follow_their_option() {
     let arp = testing::every_kind().into_iter().rev().take(4).collect::<Vec<_>>();
-    for (way, expected, no_port) in [
+    for (other, expected, no_port) in [
         ("next", Verdict::Next, 0),
         ("drop", Verdict::Drop, 0),
         ("port:wan", Verdict::Port(WAN), 0),
         ("port:none", Verdict::Drop, 4),
     ] {
-        let (mut simulator, mut nf) = with(&["--to", "web", "--other", way]);
+        let (mut simulator, mut nf) = with(&["--to", "web", "--other", other]);
         let outcomes = inject(&mut simulator, &mut nf, &arp);
-        assert!(outcomes.iter().all(|outcome| outcome.verdict == expected), "{way}");
+        assert!(outcomes.iter().all(|outcome| outcome.verdict == expected), "{other}");
         assert_eq!((counter(&nf, "other"), counter(&nf, "no-port")), (4, no_port));
     }
     let (mut simulator, mut nf) = with(&["--to", "web", "--malformed", "pass"]);

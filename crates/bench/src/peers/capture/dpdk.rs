@@ -75,8 +75,8 @@ impl Dpdk {
         let what = format!("no huge pages for {TESTPMD} and a second process");
         let pages = HugePages::mount(sandbox, PAGES).map_err(BenchError::system(what))?;
         let own = Self { folder: sandbox.to_owned(), pages, cores, preload: linked_mempools() };
-        let moment = Duration::from_millis(100);
-        let plan = Plan { runs: 1, warm_up: moment, window: moment, limit: None };
+        let window = Duration::from_millis(100);
+        let plan = Plan { runs: 1, warm_up: window, window, limit: None };
         own.measure(Tool::Dumpcap, &plan)?;
         own.measure(Tool::Pdump, &plan)?;
         Ok(own)

@@ -147,7 +147,7 @@ pub enum CaptureError {
     #[error("{MAX_CAPTURES} captures run already, which is the limit: end one")]
     TooMany,
     /// Too many capture points.
-    #[error("{0} places, the limit is {MAX_INTERFACES}: name those that matter with --at")]
+    #[error("{0} capture points, the limit is {MAX_INTERFACES}: name those that matter with --at")]
     TooManyPoints(usize),
     /// Nothing to capture.
     #[error("there is no port to capture at")]
@@ -185,7 +185,7 @@ pub(crate) struct Captures {
     sessions: BTreeMap<CaptureId, Session>,
 }
 
-/// What the numbers of captured places and the names of numbers are taken from.
+/// What the numbers of capture points and the names of numbers are taken from.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbering<'a> {
     pub(crate) host: &'a Host,

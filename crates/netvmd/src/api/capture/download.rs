@@ -1,4 +1,5 @@
-//! A capture as a file that a browser downloads. In: places, filter and limits. Out: pcapng, as `netvm capture` writes it.
+//! A capture as a file that a browser downloads. In: capture points, filter and limits. Out: pcapng, as `netvm capture`
+//! writes it.
 //!
 //! A separate `netvm capture` process does the work, so that libpcap parses the client's filter there and not in netvmd.
 
@@ -89,7 +90,7 @@ fn spawn(daemon: &Daemon, request: &CaptureFile) -> Result<Child, Failure> {
     command.arg("--socket").arg(daemon.configuration().options().api_socket()).args(["capture", "--write=-"]);
     command.arg(format!("--count={}", request.packets)).arg(format!("--seconds={}", request.seconds));
     command.arg(format!("--snaplen={}", request.snaplen));
-    command.args(request.at.iter().map(|place| format!("--at={place}")));
+    command.args(request.at.iter().map(|point| format!("--at={point}")));
     if request.dropped || !request.reasons.is_empty() {
         command.arg("--dropped");
     }

@@ -217,7 +217,7 @@ async fn serve(
 
 fn info_of(started: CaptureStarted) -> (CaptureInfo, Vec<OwnedFd>) {
     let interface =
-        |place: &NamedCapturePoint| CaptureInterface { name: place.name(), description: place.description() };
+        |point: &NamedCapturePoint| CaptureInterface { name: point.name(), description: point.description() };
     let CaptureStarted { id, rings, interfaces, names } = started;
     let info = CaptureInfo {
         id: id.0,

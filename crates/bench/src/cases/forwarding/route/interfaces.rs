@@ -21,19 +21,20 @@ use crate::setup::layout::Layout;
 /// # Errors
 /// [`BenchError`](crate::error::BenchError) if packets were punted or dropped.
 pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
-    let ways = interfaces - 1;
+    let next_hops = interfaces - 1;
     let via = |n: u16| {
         let hop = Hop { interface: 1 + n, mac: MacAddr([2, 0, 0, 3, (n >> 8) as u8, n as u8]) };
         (NextHopId(1 + n), NextHop::Via(hop))
     };
     let address = |n: u16| [20, (n >> 8) as u8, n as u8, 1];
     let route = |n: u16| (IpNet::from(Ipv4Net::host(address(n).into())), Some(NextHopId(1 + n)));
-    let update = Update { next_hops: (0..ways).map(via).collect(), routes: (0..ways).map(route).collect() };
+    let update =
+        Update { next_hops: (0..next_hops).map(via).collect(), routes: (0..next_hops).map(route).collect() };
     // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4). The traffic's destinations must have a static
     // lifetime.
     let to = |n: u32| {
-        let way = (u64::from(n.wrapping_mul(0x9e37_79b1)) * u64::from(ways)) >> 32;
-        u32::from_ne_bytes(address(way as u16))
+        let next_hop = (u64::from(n.wrapping_mul(0x9e37_79b1)) * u64::from(next_hops)) >> 32;
+        u32::from_ne_bytes(address(next_hop as u16))
     };
     let destinations: &'static [u32] = (0..1 << 16).map(to).collect::<Vec<_>>().leak();
     let traffic = RoutedTraffic { update: Some(&update), destinations };

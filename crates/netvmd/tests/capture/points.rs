@@ -1,4 +1,4 @@
-//! The packets of each place, slow readers, and requests that are refused.
+//! The packets of each capture point, slow readers, and requests that are refused.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -29,11 +29,11 @@ fn every_place_shows_what_was_sent() {
         ("right", left.clone()),
     ];
     let folder = site.daemon.folder.0.clone();
-    let file = |place: &str| folder.join(format!("{}.pcapng", place.replace(':', "-")));
+    let file = |point: &str| folder.join(format!("{}.pcapng", point.replace(':', "-")));
     let mut readers: Vec<_> = expected
         .iter()
-        .map(|(place, frames)| {
-            gather(site.start(&request(&[place], MARKED)).unwrap(), frames.len(), &file(place))
+        .map(|(point, frames)| {
+            gather(site.start(&request(&[point], MARKED)).unwrap(), frames.len(), &file(point))
         })
         .collect();
     let dropped = CaptureRequest { dropped: true, ..request(&[], MARKED) };
@@ -41,7 +41,7 @@ fn every_place_shows_what_was_sent() {
     readers.push(gather(site.start(&dropped).unwrap(), lost, &file("dropped")));
     let by_rule = CaptureRequest { reasons: vec!["rule".to_owned()], ..dropped };
     readers.push(gather(site.start(&by_rule).unwrap(), sent.len() - entered.len(), &file("by-rule")));
-    // The direction at the place.
+    // The direction at the capture point.
     let (inbound, outbound) = (format!("inbound and {MARKED}"), format!("outbound and {MARKED}"));
     readers.push(gather(
         site.start(&request(&["through:1"], &inbound)).unwrap(),
@@ -54,22 +54,22 @@ fn every_place_shows_what_was_sent() {
     for reader in readers {
         assert_eq!(reader.join().unwrap().lost, 0);
     }
-    for (place, frames) in [("inbound", &entered), ("outbound", &left)] {
-        let captured: Vec<_> = read(&file(place)).into_iter().map(|packet| packet.data).collect();
-        assert!(captured == *frames, "{place}: {} packets", captured.len());
+    for (point, frames) in [("inbound", &entered), ("outbound", &left)] {
+        let captured: Vec<_> = read(&file(point)).into_iter().map(|packet| packet.data).collect();
+        assert!(captured == *frames, "{point}: {} packets", captured.len());
     }
 
-    for (place, frames) in &expected {
-        let captured = read(&file(place));
-        // A place shows received and sent packets burst by burst.
+    for (point, frames) in &expected {
+        let captured = read(&file(point));
+        // A capture point shows received and sent packets burst by burst.
         let sorted = |mut frames: Vec<Vec<u8>>| {
             frames.sort();
             frames
         };
         let data = captured.iter().map(|packet| packet.data.clone()).collect();
-        assert!(sorted(data) == sorted(frames.clone()), "{place}: other bytes than those that were sent");
-        if !place.contains(':') {
-            assert!(captured.iter().map(|packet| &packet.data).eq(frames), "{place}: another order");
+        assert!(sorted(data) == sorted(frames.clone()), "{point}: other bytes than those that were sent");
+        if !point.contains(':') {
+            assert!(captured.iter().map(|packet| &packet.data).eq(frames), "{point}: another order");
         }
     }
     let hop = read(&file("through:second"));
