@@ -50,7 +50,8 @@ func ToRole(role uint16) Verdict { return 0x30000 | Verdict(role) }
 // DropFlow discards the packet and the rest of its flow, until it has been idle for so many seconds.
 func DropFlow(seconds uint16) Verdict { return 0x40000 | Verdict(seconds) }
 
-// SkipFlow sends the packet to the next hop, and the rest of the flow bypasses this NF, until it has been idle for so many seconds.
+// SkipFlow sends the packet to the next hop, and the rest of the flow bypasses this NF, until it has been idle for so
+// many seconds.
 func SkipFlow(seconds uint16) Verdict { return 0x50000 | Verdict(seconds) }
 
 // Error is a failed call of libnetlib.
@@ -81,7 +82,8 @@ type Options struct {
 	Offloads bool     // see netlib_options.offloads in netlib.h
 }
 
-// Run calls function on every packet until netvmd ends the NF, or SIGTERM or SIGINT does. Each thread calls it with packets of its own.
+// Run calls function on every packet until netvmd ends the NF, or SIGTERM or SIGINT does. Each thread calls it with
+// packets of its own.
 func Run(options Options, function func(*Packet) Verdict) error {
 	return RunBurst(options, func(endpoint *Endpoint) { endpoint.Each(function) })
 }

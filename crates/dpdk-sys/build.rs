@@ -1,4 +1,5 @@
-//! Finds libdpdk through pkg-config, compiles the shim, and has the C compiler say the constants that depend on DPDK's build.
+//! Finds libdpdk through pkg-config, compiles the shim, and has the C compiler say the constants that depend on DPDK's
+//! build.
 
 use std::env;
 use std::error::Error;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Two containers without a network of their own. With Podman or Docker: run with --network none, and inspect for the process.
+# Two containers without a network of their own. With Podman or Docker: run with --network none, and inspect for the
+# process.
 set -euo pipefail
 for name in web client; do
     unshare --net sleep 3600 &

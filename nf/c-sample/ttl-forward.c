@@ -1,5 +1,7 @@
-/* An NF in C with the callback API: decrements the TTL of IPv4 packets and drops expired ones. With the names of two ports,
-* it forwards from each to the other; without, packets go to the next hop. */
+/*
+ * An NF in C with the callback API: decrements the TTL of IPv4 packets and drops expired ones. With the names of two
+ * ports, it forwards from each to the other; without, packets go to the next hop.
+ */
 
 #include <netlib.h>
 #include <signal.h>
@@ -42,8 +44,10 @@ static void decrement_ttl(uint8_t *ip) {
     ip[11] = (uint8_t)~sum;
 }
 
-/* The other of the two ports. Looked up for each packet: simple, and right if port ids change; a fast NF caches the ids until
-* netlib_epoch() changes. */
+/*
+ * The other of the two ports. Looked up for each packet: simple, and right if port ids change; a fast NF caches the ids
+ * until netlib_epoch() changes.
+ */
 static uint32_t verdict(netlib_endpoint *endpoint, const netlib_packet *packet, const struct ports *ports) {
     uint16_t a, b;
     if (ports->names[0] == NULL)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# ./dev bench compare: a benchmark of this checkout beside the same one of another revision. Sourced by ./dev, which sets
-# target_dir.
+# ./dev bench compare: a benchmark of this checkout beside the same one of another revision. Sourced by ./dev, which
+# sets target_dir.
 # shellcheck disable=SC2154
 
 # bench_compare REVISION NAME [OPTIONS]: builds the other revision in a folder of its own, and runs both in turns.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Links in Markdown files that lead nowhere: `doc_links.py FILE...`.
 
-Checks relative links to files and to headings (GitHub's anchors). Prints `FILE: TARGET` for each that is broken and exits with 1 if there is one.
+Checks relative links to files and to headings (GitHub's anchors). Prints `FILE: TARGET` for each that is broken and
+exits with 1 if there is one.
 """
 
 import re

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # ./dev lint: everything that can be checked without running the code. Sourced by ./dev.
 
-# Exceptions to the house rules: bindings of DPDK, which bindgen makes, and fuzz targets, of which cargo-fuzz wants one flat folder.
+# Exceptions to the house rules: bindings of DPDK, which bindgen makes, and fuzz targets, of which cargo-fuzz wants one
+# flat folder.
 generated=crates/dpdk-sys/src/bindings/mod.rs
 fuzz_targets=fuzz/fuzz_targets
 # Commits after this one have subjects that name the component and fit a line.
@@ -16,6 +17,7 @@ lint() {
     step "house rules" house_rules || failed+=("house rules")
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
+    step "columns of comments" short_comments || failed+=("columns of comments")
     step "arguments" few_arguments || failed+=(arguments)
     step "module cycles" python3 tools/lint/module_cycles.py crates/*/src nf/*/src || failed+=("module cycles")
     step "tests that never run" python3 tools/lint/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
@@ -67,6 +69,13 @@ house_rules() {
         status=1
     fi
     return "$status"
+}
+
+short_comments() {
+    local -a sources
+    mapfile -t sources < <(our_files '*.rs' '*.c' '*.h' '*.go' '*.sh' '*.py' '*.awk' '*.toml' '*.js' \
+        '*.service' dev .ci/run | grep -vxF "$generated")
+    python3 tools/lint/columns.py "${sources[@]}"
 }
 
 few_arguments() {
@@ -141,8 +150,8 @@ no_parser_in_the_engine() {
     return 1
 }
 
-# A new kind of port is three files: a row in the model's table, a row in the engine's, and its own file. Everything else asks the
-# model's table (`KindInfo`, `own_keys`). Two files make ports of a kind; demo has kinds of its own.
+# A new kind of port is three files: a row in the model's table, a row in the engine's, and its own file. Everything
+# else asks the model's table (`KindInfo`, `own_keys`). Two files make ports of a kind; demo has kinds of its own.
 kinds_in_two_tables() {
     local found
     local -a sources
@@ -155,7 +164,8 @@ kinds_in_two_tables() {
     return 1
 }
 
-# Only the order of things, and the calls that pass on to one part, reach all parts of the engine: a part has a struct of its own.
+# Only the order of things, and the calls that pass on to one part, reach all parts of the engine: a part has a struct
+# of its own.
 parts_own_their_state() {
     local found
     local -a sources

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Module cycles in Rust sources: `module_cycles.py FOLDER...`.
 
-Each folder is a Rust module, as are the files and folders in it. Two of these depend on each other when the code of one names
-a path (`use` or inline, from `crate`, `super` or `self`) that leads into the other. `mod.rs` declares the others, so it does not
-count; tests do not count either. Prints each cycle as `a -> b -> a` and exits with 1 if there is one.
+Each folder is a Rust module, as are the files and folders in it. Two of these depend on each other when the code of one
+names a path (`use` or inline, from `crate`, `super` or `self`) that leads into the other. `mod.rs` declares the others,
+so it does not count; tests do not count either. Prints each cycle as `a -> b -> a` and exits with 1 if there is one.
 """
 
 import re

@@ -75,8 +75,8 @@ dev_package() {
     [[ $test == no ]] || package_test "$suite" "$lintian"
 }
 
-# package_here PROFILE VERSION: for the suite of this machine, with whose DPDK it is linked. The version names the suite, so
-# that an upgrade of the system brings the package of the new one.
+# package_here PROFILE VERSION: for the suite of this machine, with whose DPDK it is linked. The version names the
+# suite, so that an upgrade of the system brings the package of the new one.
 package_here() {
     local profile=$1 version out build suite
     suite=$(this_suite)
@@ -105,8 +105,8 @@ pack() {
         die "packing failed, see $1/../packing.log: $(tail -n 20 "$1/../packing.log")"
 }
 
-# find_archive SUITE: sets archive, mmdebstrap's options for the archive of SUITE. Debian 12 has no package with Ubuntu's keys: they
-# come from Ubuntu's, whose content is known. DPDK is in universe there.
+# find_archive SUITE: sets archive, mmdebstrap's options for the archive of SUITE. Debian 12 has no package with
+# Ubuntu's keys: they come from Ubuntu's, whose content is known. DPDK is in universe there.
 archive=()
 find_archive() {
     local file=/usr/share/keyrings/ubuntu-archive-keyring.gpg work=$target_dir/package/keyring

@@ -40,8 +40,9 @@ test_packages=(
     nftables # a test makes NAT in a router's namespace
     iptables # iptables-restore checks what the import of rules is tested with
 )
-# What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd runs, Debian's package starts a service of
-# its own that the benchmark has no use for: systemctl disable --now openvswitch-switch.
+# What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd
+# runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable --now
+# openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 # Readers of IPFIX, which not every distribution has.
 ipfix_readers=(libfixbuf-tools)
@@ -71,7 +72,8 @@ setup() {
     esac
 }
 
-# setup_guests: a QEMU with a vfio-user client, where the machine's has none; some 40 MB, unpacked below the target folder.
+# setup_guests: a QEMU with a vfio-user client, where the machine's has none; some 40 MB, unpacked below the target
+# folder.
 setup_guests() {
     if qemu-system-x86_64 -device vfio-user-pci,help 2>/dev/null </dev/null | grep -q socket=; then return; fi
     step "QEMU with a vfio-user client" tools/guest/qemu.sh "$target_dir/guest/qemu" </dev/null
@@ -162,8 +164,8 @@ install_missing() {
     if ((${#missing[@]} > 0)); then apt_install "${missing[@]}"; fi
 }
 
-# libclang_packages: what bindgen lacks, with which a test compares the bindings to DPDK, one a line: libclang and the headers of its
-# version. libclang-dev has both, and 240 MB of static libraries.
+# libclang_packages: what bindgen lacks, with which a test compares the bindings to DPDK, one a line: libclang and the
+# headers of its version. libclang-dev has both, and 240 MB of static libraries.
 libclang_packages() {
     local version
     [[ -n $(missing_packages libclang-dev) ]] || return 0

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by tools that run a program of another Debian release from a folder, without installing it.
 
-# unpack_debian FOLDER "SUITE..." PACKAGE...: unpacks packages, with what they depend on, into FOLDER/root. The last suite is the
-# one that they are taken from. Prints what fails.
+# unpack_debian FOLDER "SUITE..." PACKAGE...: unpacks packages, with what they depend on, into FOLDER/root. The last
+# suite is the one that they are taken from. Prints what fails.
 unpack_debian() {
     local work=$1 mirror=${NETVM_GUEST_MIRROR:-http://deb.debian.org/debian}
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg

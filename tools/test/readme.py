@@ -1,13 +1,15 @@
-"""Runs the commands of the README and of the tutorials, as they are written and in their order, in namespaces of its own.
+"""Runs the commands of the README and of the tutorials, as they are written and in their order, in namespaces of its
+own.
 
     tools/test/readme.py CHECKOUT [--programs FOLDER]
 
-In: a checkout, best a fresh clone, in which files may be made. With --programs, what builds is left out, and the programs come
-from that folder. Out: each command that fails, with its output; status 1 if one does.
+In: a checkout, best a fresh clone, in which files may be made. With --programs, what builds is left out, and the
+programs come from that folder. Out: each command that fails, with its output; status 1 if one does.
 
-A command is a line of a block `console` after `$ ` or `# `, or a whole block `sh`. A block `toml` after a line that names a file
-(`first.toml`:) is that file; after "Add this to the file" it is appended to the last one; a block after "FILE becomes" is FILE. What is not run is in SKIPPED, with the
-reason, and an entry there that no command has is an error, too: so a new command runs unless somebody decides otherwise.
+A command is a line of a block `console` after `$ ` or `# `, or a whole block `sh`. A block `toml` after a line that
+names a file (`first.toml`:) is that file; after "Add this to the file" it is appended to the last one; a block after
+"FILE becomes" is FILE. What is not run is in SKIPPED, with the reason, and an entry there that no command has is an
+error, too: so a new command runs unless somebody decides otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-# Totals of everything that `cargo test` and Python's unittest printed: awk -v count=passed|failed|skipped -f test-summary.awk LOG
+# Totals of everything that `cargo test` and Python's unittest printed: awk -v count=passed|failed|skipped -f
+# test-summary.awk LOG
 #
 # A test that finds it cannot run here prints "SKIP: why" and returns, so libtest counts it as passed; here it counts
 # as skipped instead, once however often it says so. Ignored tests count as skipped too.

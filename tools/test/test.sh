@@ -32,8 +32,8 @@ logged() {
     "$@" 2>&1 </dev/null | tee -a "$test_log"
 }
 
-# again_alone: runs the tests that failed once more, one at a time. Many wait for real guests, daemons and timers, so a machine
-# that others use can have one fail beside others; it is named at the end in any case.
+# again_alone: runs the tests that failed once more, one at a time. Many wait for real guests, daemons and timers, so a
+# machine that others use can have one fail beside others; it is named at the end in any case.
 again_alone() {
     local -a names=()
     mapfile -t names < <(awk -f tools/test/failed-tests.awk "$test_log")
@@ -58,8 +58,9 @@ loom_packages() {
     done < <(grep -l 'cfg(loom)' crates/*/Cargo.toml)
 }
 
-# autogroups_off: Linux 6.18 can starve what is outside of an autogroup (sched(7)), a process that exits among it, beside a thread that
-# polls inside of one: tests that kill guests then hang for minutes. The shell's exit turns them on again.
+# autogroups_off: Linux 6.18 can starve what is outside of an autogroup (sched(7)), a process that exits among it,
+# beside a thread that polls inside of one: tests that kill guests then hang for minutes. The shell's exit turns them on
+# again.
 autogroups_off() {
     local file=/proc/sys/kernel/sched_autogroup_enabled
     [[ -w $file && $(<"$file") == 1 ]] || return 0

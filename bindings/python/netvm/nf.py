@@ -168,8 +168,9 @@ class Burst:
 def run(name, packet=None, burst=None, counters=(), **options):
     """Runs the NF until netvmd ends it, or SIGTERM or SIGINT.
 
-    `packet(packet)` returns a verdict for each packet; or `burst(burst)` sets `burst.verdicts` for a burst at a time. `counters` names
-    the NF's own counters. Options: `role`, `socket`, `poll` (spin instead of sleeping), `offloads` (see netlib.h).
+    `packet(packet)` returns a verdict for each packet; or `burst(burst)` sets `burst.verdicts` for a burst at a time.
+    `counters` names the NF's own counters. Options: `role`, `socket`, `poll` (spin instead of sleeping), `offloads`
+    (see netlib.h).
     """
     if (packet is None) == (burst is None):
         raise TypeError("run takes one of the functions packet and burst")

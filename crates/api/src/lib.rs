@@ -1,7 +1,8 @@
 //! The HTTP/JSON API of netvmd: paths and types for both sides, and a client.
 //!
 //! netvmd serves HTTP/1.1 on a Unix socket ([`DEFAULT_SOCKET`]), whose owner and mode control access. Bodies are JSON
-//! unless the table says otherwise. Times are in seconds, sizes in bytes. Counters start at 0 with netvmd and never go down.
+//! unless the table says otherwise. Times are in seconds, sizes in bytes. Counters start at 0 with netvmd and never go
+//! down.
 //!
 //! | request | answer |
 //! |---|---|
@@ -44,9 +45,9 @@
 //! If the configuration says so (`web` in `[api]`), netvmd also serves the reading part of this, and its web page, on a
 //! loopback address. Requests need its token there: `Authorization: Bearer TOKEN`.
 //!
-//! The body of every error is an [`ApiError`]. Its status: 404 no such path, role or method; 409 the change needs a restart
-//! of netvmd, or another change is in progress; 422 the configuration has errors (see [`ApiError::diagnostics`]); 500 netvmd
-//! failed, and nothing has changed; 503 netvmd is starting or stopping.
+//! The body of every error is an [`ApiError`]. Its status: 404 no such path, role or method; 409 the change needs a
+//! restart of netvmd, or another change is in progress; 422 the configuration has errors (see
+//! [`ApiError::diagnostics`]); 500 netvmd failed, and nothing has changed; 503 netvmd is starting or stopping.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -101,8 +102,9 @@ pub mod path {
     pub const VM_STOP: &str = "/v1/vms/{vm}/stop";
     /// [`RouterInfo`](crate::RouterInfo)s.
     pub const ROUTERS: &str = "/v1/routers";
-    /// [`RouterRoutes`](crate::RouterRoutes); `{router}` stands for the router's name, and `?most=N` may follow. To change them:
-    /// [`Done`](crate::Done); takes [`AddRoutes`](crate::AddRoutes), or [`RemoveRoutes`](crate::RemoveRoutes) as a query.
+    /// [`RouterRoutes`](crate::RouterRoutes); `{router}` stands for the router's name, and `?most=N` may follow. To
+    /// change them: [`Done`](crate::Done); takes [`AddRoutes`](crate::AddRoutes), or
+    /// [`RemoveRoutes`](crate::RemoveRoutes) as a query.
     pub const ROUTES: &str = "/v1/routers/{router}/routes";
     /// [`NeighbourInfo`](crate::NeighbourInfo)s.
     pub const NEIGHBOURS: &str = "/v1/routers/{router}/neighbours";
@@ -168,5 +170,6 @@ pub const MAX_FLOWS: usize = 10_000;
 /// Most routes in an answer.
 pub const MAX_ROUTES: usize = 10_000;
 
-/// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for diagnostics.
+/// Header of a request with a TOML body: the name of the file, percent-encoded ([`file_name`] reads it), for
+/// diagnostics.
 pub const FILE_HEADER: &str = "netvm-file";

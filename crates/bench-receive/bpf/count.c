@@ -1,7 +1,7 @@
 // Counts packets, and with MONITOR_FLOW also flows, on an interface; drops every packet.
 //
-// What the passive network appliance of the paper does as a kernel module (Schultz and Crowley, section III-C). The flow
-// table is the kernel's hash map that evicts the least recently used entry.
+// What the passive network appliance of the paper does as a kernel module (Schultz and Crowley, section III-C). The
+// flow table is the kernel's hash map that evicts the least recently used entry.
 
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -82,7 +82,8 @@ fn send_packets() {
 }
 
 fn socket_on(interface: &CStr) -> OwnedFd {
-    // SAFETY: zeros are a valid address of integers; the kernel reads as many bytes as it is told; the descriptor is new.
+    // SAFETY: zeros are a valid address of integers; the kernel reads as many bytes as it is told; the descriptor is
+    // new.
     unsafe {
         let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0));
         let mut address: libc::sockaddr_ll = std::mem::zeroed();

@@ -1,4 +1,5 @@
-// Writes the test traffic into packets, and passes them to the kernel's network stack as if an interface had received them.
+// Writes the test traffic into packets, and passes them to the kernel's network stack as if an interface had received
+// them.
 //
 // Run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES (Documentation/bpf/bpf_prog_run.rst; Linux 5.18).
 

@@ -1,15 +1,15 @@
 /*
  * A peer without an engine: a DPDK program that sends packets to a second thread and back through two rte_rings of mbuf
- * pointers, like openNetVM and DPDK's multi-process examples. It neither checks nor counts packets, and inlines all DPDK
- * functions, so that no wrapper slows it down.
+ * pointers, like openNetVM and DPDK's multi-process examples. It neither checks nor counts packets, and inlines all
+ * DPDK functions, so that no wrapper slows it down.
  *
  *   core A   rx_burst(null) -> enqueue(there)                      dequeue(back) -> act -> tx_burst(null)
  *   core B                     dequeue(there) -> verdict, enqueue(back)
  *
- * With rings of mbuf pointers, an NF finds its packet and stores its verdict in the mbuf: openNetVM's simple_forward writes
- * action and destination into the mbuf's user data, and the receiving thread reads them (onvm_nflib.c, onvm_pkt_common.c).
- * Core B here does the same. With `blind` it does not read any mbuf. It is not an NF then, as it can neither find a packet
- * nor give a verdict; it shows the cost of the rings alone.
+ * With rings of mbuf pointers, an NF finds its packet and stores its verdict in the mbuf: openNetVM's simple_forward
+ * writes action and destination into the mbuf's user data, and the receiving thread reads them (onvm_nflib.c,
+ * onvm_pkt_common.c). Core B here does the same. With `blind` it does not read any mbuf. It is not an NF then, as it
+ * can neither find a packet nor give a verdict; it shows the cost of the rings alone.
  *
  * Packets that do not fit into a full ring are freed, as in openNetVM; or (`wait`) core A checks for room before it
  * receives, which saves work on packets that it would drop.

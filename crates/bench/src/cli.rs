@@ -118,7 +118,8 @@ pub struct ContainerArgs {
     /// Run only these cases, such as `switch,kernel-bridge` [default: all]
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// TCP's congestion control, of those that `sysctl net.ipv4.tcp_available_congestion_control` lists [default: cubic]
+    /// TCP's congestion control, of those that `sysctl net.ipv4.tcp_available_congestion_control` lists
+    /// [default: cubic]
     #[arg(long, value_name = "NAME", value_parser = congestion)]
     pub congestion: Option<String>,
 }

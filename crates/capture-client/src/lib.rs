@@ -1,7 +1,7 @@
 //! The reader of a packet capture, for `netvm capture` and `netvm-extcap`.
 //!
-//! In come records from the workers' rings, out goes a pcapng file or text, on the client's side of the API: netvmd opens
-//! no file and waits for no other process. [`Session`] starts a capture, [`run`] reads it to its end.
+//! In come records from the workers' rings, out goes a pcapng file or text, on the client's side of the API: netvmd
+//! opens no file and waits for no other process. [`Session`] starts a capture, [`run`] reads it to its end.
 #![deny(unsafe_code)]
 
 mod clock;

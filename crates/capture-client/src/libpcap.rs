@@ -1,4 +1,5 @@
-//! The compiler of libpcap, by its C functions: a crate that binds all of libpcap costs more to build than the rest here.
+//! The compiler of libpcap, by its C functions: a crate that binds all of libpcap costs more to build than the rest
+//! here.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
@@ -55,11 +56,12 @@ pub(crate) fn compile(text: &str) -> Result<FilterProgram, String> {
         return Err("libpcap has no memory".to_owned());
     }
     let mut program = Program { length: 0, instructions: std::ptr::null() };
-    // SAFETY: the handle is open until the end of this function, `program` is written by the call, the text ends with zero.
+    // SAFETY: the handle is open until the end of this function, `program` is written by the call, the text ends with
+    // zero.
     let status = unsafe { pcap_compile(handle, &raw mut program, text.as_ptr(), 1, 0) };
     let result = if status == 0 {
-        // SAFETY: after success `instructions` are as many as `length` says, until they are freed below; libpcap makes no
-        // empty program.
+        // SAFETY: after success `instructions` are as many as `length` says, until they are freed below; libpcap makes
+        // no empty program.
         let instructions =
             unsafe { std::slice::from_raw_parts(program.instructions, program.length as usize) };
         let copy = instructions.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect();

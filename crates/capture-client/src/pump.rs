@@ -52,7 +52,8 @@ pub struct Summary {
     pub missed: u64,
 }
 
-/// Reads a capture until a limit is reached, and writes it out. Blocks; a slow output loses packets of the capture only.
+/// Reads a capture until a limit is reached, and writes it out. Blocks; a slow output loses packets of the capture
+/// only.
 ///
 /// # Errors
 /// [`CaptureError`]; what could be written is in the output.

@@ -1,4 +1,5 @@
-//! `netvm-extcap` without a netvmd. With one it is tested by netvmd's tests, which find it built because this test is here.
+//! `netvm-extcap` without a netvmd. With one it is tested by netvmd's tests, which find it built because this test is
+//! here.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::{Command, Output};

@@ -1,11 +1,11 @@
 //! A captured packet, as the ring carries it.
 //!
 //! ```text
-//!  byte 0        4        8                16       20      22     24    25    26      27      28        30    32
-//!       ┌────────┬────────┬────────────────┬────────┬───────┬──────┬─────┬─────┬───────┬───────┬─────────┬─────┬────────
-//!       │ size   │captured│ cycles         │original│ inter-│chain │flags│ hop │verdict│reason │ argument│ port│ packet
-//!       │ of all │ bytes  │                │ length │ face  │      │     │     │       │       │         │     │ bytes …
-//!       └────────┴────────┴────────────────┴────────┴───────┴──────┴─────┴─────┴───────┴───────┴─────────┴─────┴────────
+//!  byte 0        4        8              16       20      22     24    25    26      27      28        30    32
+//!       ┌────────┬────────┬──────────────┬────────┬───────┬──────┬─────┬─────┬───────┬───────┬─────────┬─────┬────────
+//!       │ size   │captured│ cycles       │original│ inter-│chain │flags│ hop │verdict│reason │ argument│ port│ packet
+//!       │ of all │ bytes  │              │ length │ face  │      │     │     │       │       │         │     │ bytes …
+//!       └────────┴────────┴──────────────┴────────┴───────┴──────┴─────┴─────┴───────┴───────┴─────────┴─────┴────────
 //! ```
 //!
 //! In the byte order of the machine, as both sides run on it. `size` is a multiple of 8.

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! `head` and `tail` count bytes since the beginning. A record does not wrap: where it does not fit before the end, one
-//! without a packet fills the rest. The worker reads nothing but `tail`, and only subtracts it: whatever a reader writes,
-//! the worker stays within the memory, and the reader loses its own packets. The memory is sealed against shrinking.
+//! without a packet fills the rest. The worker reads nothing but `tail`, and only subtracts it: whatever a reader
+//! writes, the worker stays within the memory, and the reader loses its own packets. The memory is sealed against
+//! shrinking.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,8 +134,8 @@ impl Writer {
         unsafe { self.memory.at::<AtomicU64>(at).as_ref() }
     }
 
-    /// Writes a record of `length` bytes at `packet`, unless the ring is full: then it is counted as lost. The reader sees
-    /// it after [`Writer::publish`].
+    /// Writes a record of `length` bytes at `packet`, unless the ring is full: then it is counted as lost. The reader
+    /// sees it after [`Writer::publish`].
     ///
     /// # Safety
     /// `length` bytes at `packet` can be read. Another process may write to them meanwhile.
@@ -157,8 +158,9 @@ impl Writer {
         }
         let at = DATA + (self.head & self.mask);
         let header = record.to_bytes(size as u32, length as u32);
-        // SAFETY: `at` and `size` bytes after it lie in the mapping: the mask keeps the start within the records, and the
-        // end was checked above. The reader does not read them before `head` is published. `packet` is the caller's.
+        // SAFETY: `at` and `size` bytes after it lie in the mapping: the mask keeps the start within the records, and
+        // the end was checked above. The reader does not read them before `head` is published. `packet` is the
+        // caller's.
         unsafe {
             let to = self.memory.base().as_ptr().add(at as usize);
             to.cast::<[u64; HEADER / 8]>().write(header);
@@ -168,8 +170,8 @@ impl Writer {
         true
     }
 
-    /// Whether so many bytes are free. The reader's index is hostile: one that is ahead of `head`, or too far behind it,
-    /// leaves no room.
+    /// Whether so many bytes are free. The reader's index is hostile: one that is ahead of `head`, or too far behind
+    /// it, leaves no room.
     #[inline(always)]
     fn has_room(&mut self, wanted: u64) -> bool {
         let is_free = |head: u64, tail: u64, mask: u64| {
@@ -271,8 +273,8 @@ impl Reader {
             self.tail = self.tail.wrapping_add(to_end);
         }
         let (record, offset, captured, _) = self.header()?;
-        // SAFETY: `header` has checked that the bytes lie in the mapping. The worker does not write to them before `tail`
-        // has passed them, which needs `&mut self`.
+        // SAFETY: `header` has checked that the bytes lie in the mapping. The worker does not write to them before
+        // `tail` has passed them, which needs `&mut self`.
         let packet =
             unsafe { core::slice::from_raw_parts(self.memory.base().as_ptr().add(offset), captured) };
         Some((record, packet))

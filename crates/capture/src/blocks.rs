@@ -1,8 +1,8 @@
 //! Blocks of pcapng for a live capture of many interfaces, appended to memory that the caller writes out.
 //!
-//! [`CaptureWriter`](crate::CaptureWriter) copies files; this writes what a file cannot hold there: an interface for each
-//! place, the direction of a packet, a comment, and what was lost. Source: draft-ietf-opsawg-pcapng, sections 4.1 to 4.6.
-//! Everything is little-endian, and times are in nanoseconds.
+//! [`CaptureWriter`](crate::CaptureWriter) copies files; this writes what a file cannot hold there: an interface for
+//! each place, the direction of a packet, a comment, and what was lost. Source: draft-ietf-opsawg-pcapng, sections 4.1
+//! to 4.6. Everything is little-endian, and times are in nanoseconds.
 
 use crate::format::Timestamp;
 

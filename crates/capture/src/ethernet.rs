@@ -42,8 +42,8 @@ impl Link {
         }
     }
 
-    /// Writes the frame with an Ethernet header to `out`; returns its original length. Unknown addresses are zero, and a
-    /// frame without its whole header has EtherType 0.
+    /// Writes the frame with an Ethernet header to `out`; returns its original length. Unknown addresses are zero, and
+    /// a frame without its whole header has EtherType 0.
     pub(crate) fn write(self, frame: &[u8], orig_len: u32, out: &mut Vec<u8>) -> u32 {
         let (header, rest) = frame.split_at_checked(self.header()).unwrap_or((&[], frame));
         let field = |at: usize| header.get(at..at + 2).map_or([0, 0], |bytes| [bytes[0], bytes[1]]);

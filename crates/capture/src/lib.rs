@@ -5,7 +5,8 @@
 //! writes either format and preserves every timestamp and original length.
 //!
 //! Frames are Ethernet frames, as the packet path knows no others: Linux cooked captures (`-i any`) and raw IP get an
-//! Ethernet header, other link types are refused. A frame check sequence in a capture is delivered as part of the frame.
+//! Ethernet header, other link types are refused. A frame check sequence in a capture is delivered as part of the
+//! frame.
 //!
 //! ```no_run
 //! use netvm_capture::{CaptureReader, CaptureWriter, WriterOptions};

@@ -1,4 +1,5 @@
-//! Cost of classification with the generated filter sets, or with files: every packet has a new flow, bursts of 32, keys in order.
+//! Cost of classification with the generated filter sets, or with files: every packet has a new flow, bursts of 32,
+//! keys in order.
 //!
 //! `cargo run --release -p netvm-classifier --example classify_rates [FILE...]`
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot go on ends")]

@@ -1,17 +1,18 @@
 //! How a thread shares its core. In: how long its yields take. Out: whether to yield, or to sleep.
 //!
-//! Threads that yield to each other take turns within microseconds. But Linux gives a thread that yields nothing until every
-//! other thread of the core has used up its time slice of milliseconds (EEVDF: a yield forfeits the rest of the slice, so the
-//! thread is picked last). Beside one thread that does not yield, such as a compiler, a thread that yields after 2 µs runs 200
-//! times a second and gets half a percent of the core; a thread that sleeps for 5 µs instead gets its half. So a thread whose
-//! yields take that long is on a contended core, where it must not yield, but sleep until it is woken.
+//! Threads that yield to each other take turns within microseconds. But Linux gives a thread that yields nothing until
+//! every other thread of the core has used up its time slice of milliseconds (EEVDF: a yield forfeits the rest of the
+//! slice, so the thread is picked last). Beside one thread that does not yield, such as a compiler, a thread that
+//! yields after 2 µs runs 200 times a second and gets half a percent of the core; a thread that sleeps for 5 µs instead
+//! gets its half. So a thread whose yields take that long is on a contended core, where it must not yield, but sleep
+//! until it is woken.
 
 use crate::{cycles, cycles_in_micros};
 
 /// A yield that took longer gave the core to others: the call alone takes a third of a microsecond.
 const ALONE_MICROS: u64 = 3;
-/// A yield that took longer gave the core to threads that do not yield. NFs yield after 200 µs; a time slice lasts 1.4 ms or
-/// longer.
+/// A yield that took longer gave the core to threads that do not yield. NFs yield after 200 µs; a time slice lasts 1.4
+/// ms or longer.
 const SLICE_MICROS: u64 = 1300;
 /// For how long a core counts as contended before the thread tries to yield again. Doubles if that takes long again:
 /// yields right after a sleep may return at once.

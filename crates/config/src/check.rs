@@ -1,4 +1,5 @@
-//! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same order.
+//! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same
+//! order.
 
 use netvm_model::Host;
 

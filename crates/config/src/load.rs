@@ -1,5 +1,5 @@
-//! From a file to a [`Host`] in three steps: the names are read, then the items, then the host is checked as a whole. The
-//! checks run only if the file has no error so far, as other errors would follow from those.
+//! From a file to a [`Host`] in three steps: the names are read, then the items, then the host is checked as a whole.
+//! The checks run only if the file has no error so far, as other errors would follow from those.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

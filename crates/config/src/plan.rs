@@ -1,7 +1,7 @@
 //! Plans: the changes from one host to another, and what each change disturbs.
 //!
-//! Items are compared by name, key by key as in the file; numbers ([`netvm_model::assign_ids`]) do not matter. What a change
-//! disturbs:
+//! Items are compared by name, key by key as in the file; numbers ([`netvm_model::assign_ids`]) do not matter. What a
+//! change disturbs:
 //!
 //! | change | effect |
 //! |---|---|

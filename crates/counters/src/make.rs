@@ -111,7 +111,8 @@ macro_rules! filled {
 
 /// A struct as the API shows it, with a field for each entry between further fields.
 ///
-/// `shown! { pub struct Info: TABLE { fields before } { fields after } }`, where `TABLE` is the same table as a constant.
+/// `shown! { pub struct Info: TABLE { fields before } { fields after } }`, where `TABLE` is the same table as a
+/// constant.
 #[macro_export]
 macro_rules! shown {
     (

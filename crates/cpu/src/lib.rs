@@ -25,8 +25,8 @@ pub const VARIABLE: &str = "NETVM_CPU";
 /// A set of instructions; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// What every processor of the architecture has; code that asks for it may use POPCNT, which came with SSE4.2, without which
-    /// DPDK does not start.
+    /// What every processor of the architecture has; code that asks for it may use POPCNT, which came with SSE4.2,
+    /// without which DPDK does not start.
     Baseline,
     /// AVX2, BMI1 and BMI2 (x86-64-v3).
     Avx2,

@@ -78,8 +78,8 @@ void netvm_acl_quiet(void);
 int netvm_acl_create(const struct netvm_acl_spec *spec, struct rte_acl_ctx **context);
 
 /**
- * The fastest way to classify with vectors of at most `bits` that this processor, the EAL's limit on SIMD and the build of
- * DPDK allow.
+ * The fastest way to classify with vectors of at most `bits` that this processor, the EAL's limit on SIMD and the build
+ * of DPDK allow.
  */
 uint32_t netvm_acl_algorithm(const struct rte_acl_ctx *context, size_t key_bytes, uint32_t bits);
 

@@ -31,7 +31,9 @@ await_frees(void)
 			uint32_t left = atomic_load_explicit(&netvm_free_sections[i].left, memory_order_acquire);
 
 			if (i == SHARED_SECTION) {
-				/* Several threads may be inside: wait for a moment without any. `entered` is read last. */
+				/*
+				 * Several threads may be inside: wait for a moment without any. `entered` is read last.
+				 */
 				entered = atomic_load_explicit(&netvm_free_sections[i].entered, memory_order_relaxed);
 				if (left == entered)
 					break;

@@ -1,4 +1,5 @@
-//! `src/bindings/mod.rs` and the constants that the C compiler gave are what bindgen reads from the headers of the installed DPDK.
+//! `src/bindings/mod.rs` and the constants that the C compiler gave are what bindgen reads from the headers of the
+//! installed DPDK.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -35,8 +36,8 @@ const FUNCTIONS: [&str; 22] = [
     "netvm_.*",
 ];
 
-/// What bindgen reads: the allow-listed functions and the shim's definitions. It leaves out DPDK's own structures, which
-/// lib.rs declares as handles, because netvm must not rely on their layout.
+/// What bindgen reads: the allow-listed functions and the shim's definitions. It leaves out DPDK's own structures,
+/// which lib.rs declares as handles, because netvm must not rely on their layout.
 fn generated() -> String {
     let pkg_config = std::env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".to_owned());
     let flags = Command::new(pkg_config).args(["--cflags", "libdpdk"]).output().expect("pkg-config");

@@ -25,7 +25,8 @@ use crate::{Eal, NumaNode};
 /// Locked while rules are compiled: one compilation at a time.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// Bytes of all freed ACLs. Locked while an ACL is freed, so that the number stays consistent with the heap's statistics.
+/// Bytes of all freed ACLs. Locked while an ACL is freed, so that the number stays consistent with the heap's
+/// statistics.
 static FREED: Mutex<usize> = Mutex::new(0);
 
 /// How a rule matches a field.
@@ -203,9 +204,9 @@ impl AclBuilder {
     /// reports the size only afterwards, so they may take more for a moment; memory that ports and pools take meanwhile
     /// counts too.
     ///
-    /// One thread at a time compiles rules. Compilation also takes ordinary memory, and time: 20 to 900 ms and up to 400 MB
-    /// for 1,000 rules, up to 8 s and 1.3 GB for 10,000 rules, depending on how many rules overlap in how many fields
-    /// (ClassBench sets, one 2.3 GHz core).
+    /// One thread at a time compiles rules. Compilation also takes ordinary memory, and time: 20 to 900 ms and up to
+    /// 400 MB for 1,000 rules, up to 8 s and 1.3 GB for 10,000 rules, depending on how many rules overlap in how many
+    /// fields (ClassBench sets, one 2.3 GHz core).
     ///
     /// # Errors
     /// [`AclError`]; fewer rules avoid errors of size and complexity.
@@ -298,7 +299,8 @@ impl<const N: usize> Acl<N> {
         acl
     }
 
-    /// Sets the level of instructions for classification, which the processor must have. The default is [`Level::current`].
+    /// Sets the level of instructions for classification, which the processor must have. The default is
+    /// [`Level::current`].
     pub fn use_level(&mut self, level: Level) {
         let bits = level.vector_bits().into();
         // SAFETY: the context is alive and compiled for keys of at most N bytes.

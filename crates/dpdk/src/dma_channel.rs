@@ -1,7 +1,8 @@
 //! DMA engines that copy packets to guests (DPDK's dmadev: Intel DSA and IOAT, and others).
 //!
 //! A [`DmaChannel`] is one device for one [`crate::VhostPort`], so a guest that makes its device fail affects no other
-//! guest. The device must accept the process's virtual addresses (shared virtual addressing, as with Linux's `idxd` driver).
+//! guest. The device must accept the process's virtual addresses (shared virtual addressing, as with Linux's `idxd`
+//! driver).
 
 use std::ffi::{CStr, c_char};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! DPDK's environment abstraction layer (EAL): started once per process, and threads that are registered with it.
 //!
-//! The EAL makes the thread that starts it the main lcore, and pins it. So that the caller's affinity does not change, this
-//! module starts the EAL on a new thread, which then sleeps. Packet threads are ordinary threads that call
+//! The EAL makes the thread that starts it the main lcore, and pins it. So that the caller's affinity does not change,
+//! this module starts the EAL on a new thread, which then sleeps. Packet threads are ordinary threads that call
 //! [`Eal::register_thread`].
 //!
 //! Without free huge pages (or with [`HugePages::Off`]) the EAL's memory, which holds mbuf headers and driver state but

@@ -1,9 +1,9 @@
 //! Prevents child processes from inheriting descriptors that DPDK opens.
 //!
 //! DPDK's drivers open packet sockets, /dev/net/tun and VFIO groups without `O_CLOEXEC`, so every child would inherit
-//! them. NFs must not have them, so this module sets the flag as soon as the call that opens them returns. A program that
-//! another thread starts during the call still inherits them, so code that starts untrusted programs must close all
-//! descriptors that it does not pass on.
+//! them. NFs must not have them, so this module sets the flag as soon as the call that opens them returns. A program
+//! that another thread starts during the call still inherits them, so code that starts untrusted programs must close
+//! all descriptors that it does not pass on.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +23,8 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let (Some(before), Some(now)) = (&self.before, descriptors()) else { return };
         for &fd in now.difference(before) {
-            // Another thread may have closed the descriptor in the meantime, or opened it itself, which Rust does with the flag.
-            // SAFETY: sets a flag of a descriptor by number; a number without a descriptor gives an error.
+            // Another thread may have closed the descriptor in the meantime, or opened it itself, which Rust does with
+            // the flag. SAFETY: sets a flag of a descriptor by number; a number without a descriptor gives an error.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }

@@ -34,8 +34,8 @@ impl LogLevel {
     }
 }
 
-/// Locked during every call that creates, changes or removes an object in DPDK: most of these calls are not thread-safe,
-/// and only one caller at a time can capture the log.
+/// Locked during every call that creates, changes or removes an object in DPDK: most of these calls are not
+/// thread-safe, and only one caller at a time can capture the log.
 static CONTROL: Mutex<()> = Mutex::new(());
 
 /// Whether to discard the log of a successful call: drivers also log errors that they recover from.

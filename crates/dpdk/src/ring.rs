@@ -1,7 +1,7 @@
 //! DPDK's `rte_ring` of mbuf pointers with one producer and one consumer.
 //!
-//! DPDK's multi-process applications pass packets by such rings. netvm uses them only in a benchmark, as a peer of its own
-//! rings. The wrapper is thin: one call into C per burst.
+//! DPDK's multi-process applications pass packets by such rings. netvm uses them only in a benchmark, as a peer of its
+//! own rings. The wrapper is thin: one call into C per burst.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

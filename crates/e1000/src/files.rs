@@ -8,8 +8,8 @@ use netvm_fd_store::{Store, StoredFiles};
 
 use crate::nic::VECTORS;
 
-/// Numbers of files: the client's connection, whose end ends all, the ring registers, the card's state, the eventfds of INTx
-/// and of its unmasking, and of each MSI-X vector, and guest memory.
+/// Numbers of files: the client's connection, whose end ends all, the ring registers, the card's state, the eventfds of
+/// INTx and of its unmasking, and of each MSI-X vector, and guest memory.
 pub(crate) const CONNECTION: u32 = 0;
 pub(crate) const PAGES: u32 = 1;
 pub(crate) const STATE: u32 = 2;

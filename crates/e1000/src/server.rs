@@ -60,8 +60,9 @@ enum Answered {
 /// Within this time after it has connected, a client says something.
 const HELLO_TIME: Duration = Duration::from_secs(1);
 
-/// How long the thread leaves the socket alone after posted requests, besides the kernel's timer slack of 50 µs. A client that
-/// finds nobody waiting does not have to wake this thread for its next request, which takes longer than to send it.
+/// How long the thread leaves the socket alone after posted requests, besides the kernel's timer slack of 50 µs. A
+/// client that finds nobody waiting does not have to wake this thread for its next request, which takes longer than to
+/// send it.
 const POSTED: Duration = Duration::from_micros(1);
 
 /// When the listener is left alone, because the kernel refuses to accept.
@@ -88,7 +89,8 @@ impl Pause {
 }
 
 impl Server {
-    /// Until the port is closed. In: the client of another process, if there is one, and the place of the client's files.
+    /// Until the port is closed. In: the client of another process, if there is one, and the place of the client's
+    /// files.
     pub(crate) fn run(&self, first: Result<Client, Files>) {
         let mut files = match first {
             Ok(client) => self.serve_to_the_end(client),
@@ -184,8 +186,8 @@ impl Server {
                 return End::Stopped;
             }
             if comes {
-                // A client that takes the place of this one may come before this thread has noticed its end. One that says
-                // nothing keeps nobody out.
+                // A client that takes the place of this one may come before this thread has noticed its end. One that
+                // says nothing keeps nobody out.
                 let is_silent = !session.has_version() && began.elapsed() > HELLO_TIME;
                 if is_silent || is_gone(&*stream) {
                     return End::Gone;

@@ -56,8 +56,8 @@ impl Words {
         if number >= self.bytes / 4 {
             return None;
         }
-        // SAFETY: just checked that it is in the mapping, which lives as long as `self` and whose words are only accessed
-        // atomically by this process.
+        // SAFETY: just checked that it is in the mapping, which lives as long as `self` and whose words are only
+        // accessed atomically by this process.
         Some(unsafe { self.base.add(number).as_ref() })
     }
 

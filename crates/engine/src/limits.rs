@@ -1,4 +1,5 @@
-//! Limits that hold for all workers together. Limits of ports, rules and interfaces are in the snapshot, which workers share.
+//! Limits that hold for all workers together. Limits of ports, rules and interfaces are in the snapshot, which workers
+//! share.
 
 use netvm_clock as clock;
 use netvm_switch::Policer;

@@ -13,12 +13,12 @@ use crate::ids::{GroupId, LinkId, MemoryId, RoleId};
 /// Links that an engine can have at a time.
 pub const MAX_LINKS: usize = 512;
 
-/// Shortest interval between two wake-ups of an NF thread. A correct NF stays awake for longer. The interval prevents an NF
-/// that only claims to sleep from making the engine call the kernel for every burst.
+/// Shortest interval between two wake-ups of an NF thread. A correct NF stays awake for longer. The interval prevents
+/// an NF that only claims to sleep from making the engine call the kernel for every burst.
 const WAKE_EVERY_MICROS: u64 = 20;
 
-/// Factor on the interval for wake-ups ahead of packets (5 ms): the packets may go elsewhere, and a core that slept for less
-/// wakes up quickly anyway.
+/// Factor on the interval for wake-ups ahead of packets (5 ms): the packets may go elsewhere, and a core that slept for
+/// less wakes up quickly anyway.
 const AHEAD_EVERY: u64 = 250;
 
 /// What a link is made of.
@@ -83,8 +83,8 @@ impl Link {
         self.poll_only
     }
 
-    /// Room for packets that can wait at their source: `wanted`, or 0 while the ring has less room (in a small ring, less than a
-    /// quarter). The NF then has enough to do, and whole bursts cost less on both sides.
+    /// Room for packets that can wait at their source: `wanted`, or 0 while the ring has less room (in a small ring,
+    /// less than a quarter). The NF then has enough to do, and whole bursts cost less on both sides.
     #[inline]
     pub(crate) fn room_worthwhile(&mut self, wanted: usize) -> usize {
         let wanted = wanted as u32;
@@ -120,8 +120,8 @@ impl Link {
         }
     }
 
-    /// Sends a pending wake-up unless the last one is too recent or the group has used up its share; called once a turn.
-    /// Returns whether the wake-up took longer than for any correct group.
+    /// Sends a pending wake-up unless the last one is too recent or the group has used up its share; called once a
+    /// turn. Returns whether the wake-up took longer than for any correct group.
     #[inline(always)]
     pub(crate) fn wake_if_pending(
         &mut self,

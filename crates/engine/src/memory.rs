@@ -36,8 +36,8 @@ pub struct Memory {
     region: Arc<Region>,
     /// Buffers that NFs have.
     pub(crate) in_flight: Arc<InFlightTable>,
-    /// For capture ports, per buffer: the time stamp, and the original length with the number of the capture port plus 1 in the
-    /// upper half. A stamp of another port belongs to an earlier packet in the same buffer.
+    /// For capture ports, per buffer: the time stamp, and the original length with the number of the capture port plus
+    /// 1 in the upper half. A stamp of another port belongs to an earlier packet in the same buffer.
     stamps: Box<[[AtomicU64; 2]]>,
 }
 

@@ -102,8 +102,8 @@ pub(crate) struct ChainPath {
     pub(crate) roles: Vec<u16>,
     /// Whether a hop chooses by flow hash; descriptors then carry the hash.
     pub(crate) hashed: bool,
-    /// Memories whose backpressure words close the chain's entry, each with a bit mask of the chain's NF threads. The mask is
-    /// necessary because any NF of the group can set the bits of others.
+    /// Memories whose backpressure words close the chain's entry, each with a bit mask of the chain's NF threads. The
+    /// mask is necessary because any NF of the group can set the bits of others.
     pub(crate) watched: Vec<(MemoryId, u64)>,
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may not give any.
     pub(crate) longest: Vec<u16>,

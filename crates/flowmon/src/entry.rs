@@ -45,8 +45,8 @@ pub struct Sample {
     pub now: u64,
 }
 
-/// A flow in a table. Two cache lines: IPv4 and IPv6 packets of the first direction that set no new flag write the first
-/// and the octets of the second.
+/// A flow in a table. Two cache lines: IPv4 and IPv6 packets of the first direction that set no new flag write the
+/// first and the octets of the second.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub struct Entry {

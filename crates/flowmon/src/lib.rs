@@ -1,14 +1,14 @@
 //! Flow monitoring without DPDK: which addresses exchange how much, under which names.
 //!
 //! ```text
-//!  frames ──▶ Meter (packet thread) ──ring of records──▶ Exporter (a thread of its own) ──▶ IPFIX, eve lines, top talkers
+//!  frames ──▶ Meter (packet thread) ──ring of records──▶ Exporter (its own thread) ──▶ IPFIX, eve lines, top talkers
 //!              FlowTable: Null, DLeft, Tagged
 //! ```
 //!
-//! - [`Meter`] counts bursts of frames into a [`FlowTable`] and makes a [`Record`] of each flow that ends or goes on for
-//!   long. It allocates nothing and waits for nothing.
-//! - [`export`] sends records as IPFIX messages (RFC 7011), both directions in one record (RFC 5103), and writes them as
-//!   JSON lines like Suricata's.
+//! - [`Meter`] counts bursts of frames into a [`FlowTable`] and makes a [`Record`] of each flow that ends or goes on
+//!   for long. It allocates nothing and waits for nothing.
+//! - [`export`] sends records as IPFIX messages (RFC 7011), both directions in one record (RFC 5103), and writes them
+//!   as JSON lines like Suricata's.
 //! - [`SpaceSaving`] finds heavy hitters within a known error.
 //! - [`names`] reads DNS questions and TLS server names.
 //!

@@ -1,8 +1,8 @@
-//! Counts packets by flow, and makes records of flows when their time-outs are over. In: frames, a burst at a time. Out:
-//! records, into a bounded ring that another thread empties.
+//! Counts packets by flow, and makes records of flows when their time-outs are over. In: frames, a burst at a time.
+//! Out: records, into a bounded ring that another thread empties.
 //!
-//! Nothing waits. If the ring is full, flows stay in the table past their time-outs; if the table is full too, the records
-//! of flows that give way are lost, and what they had counted is added to [`Counts::lost`].
+//! Nothing waits. If the ring is full, flows stay in the table past their time-outs; if the table is full too, the
+//! records of flows that give way are lost, and what they had counted is added to [`Counts::lost`].
 
 use netvm_wire::{FlowHasher, FlowKey, Headers};
 use rtrb::{Producer, PushError};
@@ -295,7 +295,8 @@ impl<T: FlowTable> Meter<T> {
         &self.table
     }
 
-    /// Calls `with` with what the flows in `count` slots from `first` have counted since their last record. Nothing changes.
+    /// Calls `with` with what the flows in `count` slots from `first` have counted since their last record. Nothing
+    /// changes.
     pub fn running(&self, first: usize, count: usize, mut with: impl FnMut(&Record)) {
         let entries = self.table.entries().iter().skip(first).take(count);
         for entry in entries.filter(|entry| entry.is_used() && entry.packets() > 0) {

@@ -9,10 +9,10 @@ const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Whether the kernel itself provides the file's pages.
 ///
-/// Even fstat, fstatfs and close can wait for the server of a file, so this is a query that the kernel answers itself: whether
-/// the file supports seals (`F_GET_SEALS`). Only files in memory do: memfds, and files on tmpfs and hugetlbfs. Other file
-/// systems are not allowed, because a process may serve their device (loop over FUSE, nbd, ublk), and at best they wait for a
-/// disk and a journal.
+/// Even fstat, fstatfs and close can wait for the server of a file, so this is a query that the kernel answers itself:
+/// whether the file supports seals (`F_GET_SEALS`). Only files in memory do: memfds, and files on tmpfs and hugetlbfs.
+/// Other file systems are not allowed, because a process may serve their device (loop over FUSE, nbd, ublk), and at
+/// best they wait for a disk and a journal.
 #[must_use]
 pub fn is_in_memory(file: impl AsFd) -> bool {
     fcntl_get_seals(file).is_ok()

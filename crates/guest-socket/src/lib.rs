@@ -1,5 +1,5 @@
-//! Sockets of guests' network cards, for both kinds of guests (vhost-user, vfio-user). In: a path. Out: connections, each
-//! with its peer.
+//! Sockets of guests' network cards, for both kinds of guests (vhost-user, vfio-user). In: a path. Out: connections,
+//! each with its peer.
 //!
 //! | module | contents |
 //! |---|---|

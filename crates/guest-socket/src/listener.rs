@@ -1,8 +1,8 @@
 //! Listens on a path, and accepts.
 //!
 //! When no file descriptor is free, accept(2) fails, and the connection stays in the queue, so that poll(2) reports it
-//! again at once. A listener therefore keeps a spare descriptor, which it closes in order to accept such a connection and
-//! to close it. Its client learns at once that it was refused. Without the spare one, the caller pauses.
+//! again at once. A listener therefore keeps a spare descriptor, which it closes in order to accept such a connection
+//! and to close it. Its client learns at once that it was refused. Without the spare one, the caller pauses.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -70,8 +70,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a path, in place of a socket that nothing serves any more. Makes its directory if there is none, since
-    /// /run is empty after a boot, as systemd does (`ListenStream=`).
+    /// Listens on a path, in place of a socket that nothing serves any more. Makes its directory if there is none,
+    /// since /run is empty after a boot, as systemd does (`ListenStream=`).
     ///
     /// # Errors
     /// [`BindError`].

@@ -54,7 +54,8 @@ impl Display for Peer {
     }
 }
 
-/// Whether the other end of a connection is closed: its process has closed it or has ended. It may have sent more before.
+/// Whether the other end of a connection is closed: its process has closed it or has ended. It may have sent more
+/// before.
 #[must_use]
 pub fn is_gone(socket: impl AsFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

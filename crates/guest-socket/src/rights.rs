@@ -33,8 +33,8 @@ impl Rights {
         Self { uid, gid, mode: 0o755 }
     }
 
-    /// Gives them to a socket. Follows no symbolic link, and changes nothing else than a socket, as others may write to its
-    /// directory.
+    /// Gives them to a socket. Follows no symbolic link, and changes nothing else than a socket, as others may write to
+    /// its directory.
     ///
     /// # Errors
     /// The kernel's.

@@ -206,7 +206,8 @@ pub struct Group {
 }
 
 impl Default for Group {
-    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a buffer, with a headroom of 256. Large buffers take 8 MiB.
+    /// The group of a host that declares none: an Ethernet frame of 1,518 bytes fits a buffer, with a headroom of 256.
+    /// Large buffers take 8 MiB.
     fn default() -> Self {
         Self {
             id: GroupId(0),

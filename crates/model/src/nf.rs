@@ -68,7 +68,8 @@ pub struct NfConfig {
     /// Idle seconds after which its verdict on a whole flow (drop the rest, bypass this NF) expires; 0: it
     /// may not give such verdicts.
     pub flow_verdicts: u16,
-    /// Seconds without progress after which it counts as hung; 0: never. Time in which it waits for a core does not count.
+    /// Seconds without progress after which it counts as hung; 0: never. Time in which it waits for a core does not
+    /// count.
     pub hang_timeout: u16,
     /// What starts it.
     pub start: NfStart,

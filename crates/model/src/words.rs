@@ -1,5 +1,5 @@
-//! Words: enums whose values are words in the file and in JSON, each listed once by `words!`; and the known word that is
-//! nearest to an unknown one ("did you mean").
+//! Words: enums whose values are words in the file and in JSON, each listed once by `words!`; and the known word that
+//! is nearest to an unknown one ("did you mean").
 
 /// An enum whose values are words in the file.
 pub trait Words: Copy + PartialEq + 'static {

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn netlib_send(endpoint: *mut netlib_endpoint) -> c_int {
     })
 }
 
-/// Sets the verdicts on the first `count` packets of the endpoint's burst, in one call: for languages in which a call of C is
-/// dear.
+/// Sets the verdicts on the first `count` packets of the endpoint's burst, in one call: for languages in which a call
+/// of C is dear.
 ///
 /// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, which discards its packet;
 /// NETLIB_ERR_STALE if the burst has less packets; NETLIB_ERR_NULL.

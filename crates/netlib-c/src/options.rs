@@ -39,9 +39,9 @@ pub struct netlib_options {
     pub threads: u16,
     /// A netlib_waiting.
     pub waiting: c_int,
-    /// Not 0: the NF takes offload work as it comes, that is, TCP segments and UDP datagrams of up to 64 KB, and checksums
-    /// of TCP and UDP that are not computed yet. It must neither rely on the checksum field nor put headers of its own in
-    /// front of IP. All NFs of a trust group must set it; otherwise each gets finished packets.
+    /// Not 0: the NF takes offload work as it comes, that is, TCP segments and UDP datagrams of up to 64 KB, and
+    /// checksums of TCP and UDP that are not computed yet. It must neither rely on the checksum field nor put headers
+    /// of its own in front of IP. All NFs of a trust group must set it; otherwise each gets finished packets.
     pub offloads: c_int,
 }
 

@@ -1,5 +1,5 @@
-//! The simulator in C: tests an NF without an engine, in the test's own thread. In: packets. Out: the NF's verdicts and the
-//! changed packets.
+//! The simulator in C: tests an NF without an engine, in the test's own thread. In: packets. Out: the NF's verdicts and
+//! the changed packets.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,7 +14,8 @@ use crate::packet::number;
 use crate::status::{Failure, guard, netlib_status};
 
 /// A simulated engine with one NF thread, for tests. Packets go in by netlib_sim_put(); the NF handles them in
-/// netlib_sim_run(), or in a loop of its own on netlib_sim_endpoint(); netlib_sim_take() returns them with their verdicts.
+/// netlib_sim_run(), or in a loop of its own on netlib_sim_endpoint(); netlib_sim_take() returns them with their
+/// verdicts.
 #[derive(Debug)]
 pub struct netlib_sim {
     /// A leaked box, to which the caller has a pointer.
@@ -77,8 +78,8 @@ pub unsafe extern "C" fn netlib_sim_free(sim: *mut netlib_sim) {
     });
 }
 
-/// The endpoint of the NF's thread, for names, counters, and an NF with a loop of its own (netlib_receive() with timeout 0).
-/// NULL for NULL.
+/// The endpoint of the NF's thread, for names, counters, and an NF with a loop of its own (netlib_receive() with
+/// timeout 0). NULL for NULL.
 ///
 /// # Safety
 /// As for netlib_sim_put().

@@ -332,7 +332,8 @@ impl Endpoint {
             self.check_control(clock::cycles(), end.engine_is_gone);
         }
         self.rx_rings.end_wait();
-        // Nobody has anything: the next sleep follows at once. To spin first would take the core from an NF that shares it.
+        // Nobody has anything: the next sleep follows at once. To spin first would take the core from an NF that shares
+        // it.
         if !has_poll_only && !is_over {
             self.backoff.reset();
         }

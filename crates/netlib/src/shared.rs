@@ -20,8 +20,8 @@ use doorbell::Doorbell;
 pub enum Waiting {
     /// Spin. Lowest latency, for an NF with a dedicated core.
     Poll,
-    /// Spin for 2 µs, yield the core until 50 µs have passed, then sleep until woken. An idle NF takes no CPU time. A busy
-    /// one yields every 200 µs, for others that share the core.
+    /// Spin for 2 µs, yield the core until 50 µs have passed, then sleep until woken. An idle NF takes no CPU time. A
+    /// busy one yields every 200 µs, for others that share the core.
     #[default]
     Adaptive,
 }

@@ -1,7 +1,7 @@
 //! Completion of names in shells. In: what a user has typed. Out: the names of the running netvmd that fit.
 //!
-//! `netvm completion SHELL` prints a script that asks netvm itself at each completion ([`VARIABLE`]); netvm asks netvmd, and has no
-//! names if that does not answer soon.
+//! `netvm completion SHELL` prints a script that asks netvm itself at each completion ([`VARIABLE`]); netvm asks
+//! netvmd, and has no names if that does not answer soon.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

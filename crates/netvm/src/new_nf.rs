@@ -1,7 +1,7 @@
 //! `netvm new-nf`: creates the project of an NF, which builds, has a test, and runs.
 //!
-//! What it prints as the next steps works as it stands: from a checkout, whose libnetlib is not installed, the steps put it into
-//! the project first.
+//! What it prints as the next steps works as it stands: from a checkout, whose libnetlib is not installed, the steps
+//! put it into the project first.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -116,8 +116,8 @@ fn own_name() -> String {
     path.map_or_else(|| "netvm".to_owned(), |path| path.display().to_string())
 }
 
-/// The options with which `install-netlib.sh` takes the library of these sources: what was built beside this program, or
-/// nothing, so that it builds one. `None` if this program is installed, and the library with it.
+/// The options with which `install-netlib.sh` takes the library of these sources: what was built beside this program,
+/// or nothing, so that it builds one. `None` if this program is installed, and the library with it.
 fn library_of(sources: &Path) -> Option<String> {
     let own = std::env::current_exe().ok()?;
     let build = own.parent()?;

@@ -174,8 +174,8 @@ pub enum StateColour {
     Bad,
 }
 
-/// A table's lines without trailing blanks. On a terminal, text wraps between words only; numbers do not wrap. A table that
-/// is still too wide becomes a block of `NAME value` pairs for each row.
+/// A table's lines without trailing blanks. On a terminal, text wraps between words only; numbers do not wrap. A table
+/// that is still too wide becomes a block of `NAME value` pairs for each row.
 pub fn lines(mut table: Table) -> String {
     let width = match table.content_arrangement() {
         ContentArrangement::Disabled => None,

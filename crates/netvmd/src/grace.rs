@@ -1,16 +1,17 @@
 //! Expedites the kernel's RCU grace periods while many ports open or close.
 //!
-//! The kernel waits for a grace period when it closes a bound AF_XDP socket, and when it attaches or detaches an XDP program,
-//! one after another: some 12 ms each, seconds for the interfaces of many routers, also when a killed netvmd ends. An expedited
-//! grace period takes microseconds, because the kernel interrupts busy cores instead of waiting for them. The kernel has one
-//! switch for all of them, `/sys/kernel/rcu_expedited`, so netvmd turns it on only for these moments.
+//! The kernel waits for a grace period when it closes a bound AF_XDP socket, and when it attaches or detaches an XDP
+//! program, one after another: some 12 ms each, seconds for the interfaces of many routers, also when a killed netvmd
+//! ends. An expedited grace period takes microseconds, because the kernel interrupts busy cores instead of waiting for
+//! them. The kernel has one switch for all of them, `/sys/kernel/rcu_expedited`, so netvmd turns it on only for these
+//! moments.
 //!
-//! Each netvmd that needs it holds a shared lock (flock(2)) on [`USERS`], and the last one turns the switch off. That file has
-//! contents while netvm has turned the switch on. If the switch is on and the file is empty, then the administrator turned it
-//! on, and it stays on.
+//! Each netvmd that needs it holds a shared lock (flock(2)) on [`USERS`], and the last one turns the switch off. That
+//! file has contents while netvm has turned the switch on. If the switch is on and the file is empty, then the
+//! administrator turned it on, and it stays on.
 //!
-//! A killed netvmd cannot turn it on; the process `netvmd expedite-exit` does. It waits for the record lock (fcntl(2)) of
-//! [`crate::run`]'s directory, because the kernel releases record locks of a process before it closes the sockets.
+//! A killed netvmd cannot turn it on; the process `netvmd expedite-exit` does. It waits for the record lock (fcntl(2))
+//! of [`crate::run`]'s directory, because the kernel releases record locks of a process before it closes the sockets.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, stdin};
@@ -134,7 +135,8 @@ fn is_on(switch: &File) -> io::Result<bool> {
     Ok(text[..length].trim_ascii() != b"0")
 }
 
-/// What the process does. `lock`: the file that a netvmd has locked, which has a pidfd of itself on this one's standard input.
+/// What the process does. `lock`: the file that a netvmd has locked, which has a pidfd of itself on this one's standard
+/// input.
 ///
 /// # Errors
 /// The file cannot be locked, or grace periods cannot be expedited.

@@ -8,7 +8,8 @@ use rustix::process::setpriority_process;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-/// Nice value of background work: it gets a tenth of a contended core, so that it also ends on a machine without a free core.
+/// Nice value of background work: it gets a tenth of a contended core, so that it also ends on a machine without a free
+/// core.
 const NICE: i32 = 10;
 
 /// Runs work of some milliseconds on the runtime's blocking threads.

@@ -1,8 +1,8 @@
 //! OpenTelemetry traces of changes: a span for each `apply` and for each of its steps, sent by OTLP over HTTP.
 //!
-//! Off unless the environment names a collector, as in the OpenTelemetry specification: `OTEL_EXPORTER_OTLP_ENDPOINT` or
-//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`. A separate thread sends the spans, so an unreachable or slow collector delays
-//! nothing.
+//! Off unless the environment names a collector, as in the OpenTelemetry specification: `OTEL_EXPORTER_OTLP_ENDPOINT`
+//! or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`. A separate thread sends the spans, so an unreachable or slow collector
+//! delays nothing.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -290,7 +290,8 @@ fn an_idle_daemon_uses_little_cpu() {
     let both = || ticks(daemon.child.id()) + ticks(nf);
     let before = both();
     std::thread::sleep(Duration::from_secs(2));
-    // In hundredths of a second. The limit, a tenth of a core, is twice the target, because other tests run beside this one.
+    // In hundredths of a second. The limit, a tenth of a core, is twice the target, because other tests run beside this
+    // one.
     assert!(both() - before <= 20, "{} ms of two seconds", (both() - before) * 10);
 }
 
@@ -310,8 +311,8 @@ fn lingering() -> (TcpStream, TcpStream) {
 #[test]
 fn descriptors_that_are_slow_to_close_delay_nobody_else() {
     let daemon = Daemon::start(&format!("{ENGINE}{}", open_chain("a", "")));
-    // In a message that netvmd receives, in one after a refusal, and in one that netvmd never receives. The test does not wait
-    // for these threads: closing a socket that netvmd did not take is as slow here.
+    // In a message that netvmd receives, in one after a refusal, and in one that netvmd never receives. The test does
+    // not wait for these threads: closing a socket that netvmd did not take is as slow here.
     for (role, messages) in [("a-nf", 1), ("unknown", 2), ("a-nf", 5)] {
         let path = daemon.attach_socket();
         std::thread::spawn(move || {

@@ -165,7 +165,8 @@ fn frames_that_cannot_be_replayed_are_skipped_and_named() {
     let space = tempfile::tempdir().unwrap();
     let (input, output) = (space.path().join("in.pcap"), space.path().join("out.pcap"));
     let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
-    // A frame of `lo`, whose MTU is 65,536, is longer than any buffer; then one of which the capture has 96 of 400 bytes.
+    // A frame of `lo`, whose MTU is 65,536, is longer than any buffer; then one of which the capture has 96 of 400
+    // bytes.
     for (length, original) in [(60, 60), (65_549, 65_549), (96, 400), (60, 60), (65_600, 65_600)] {
         writer.write(Timestamp(1), original, &vec![7; length]).unwrap();
     }

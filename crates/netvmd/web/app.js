@@ -1,5 +1,5 @@
-// Reads netvmd's counters once a second and shows them. Text from netvmd is only ever set as text (textContent), never as
-// HTML: an NF may call its counters anything.
+// Reads netvmd's counters once a second and shows them. Text from netvmd is only ever set as text (textContent), never
+// as HTML: an NF may call its counters anything.
 import { capturer } from "/web/capture.js";
 import { Graph } from "/web/graph.js";
 import { tracer } from "/web/trace.js";

@@ -20,7 +20,7 @@ const list = (value) => (value === undefined ? [] : Array.isArray(value) ? value
 function write(element, text) { if (element.textContent !== text) element.textContent = text; }
 function set(element, name, value) { if (element.getAttribute(name) !== value) element.setAttribute(name, value); }
 
-/** Where a rule, a port's default or a chain's end sends packets: [kind, name], or null for a drop or the ingress port. */
+/** Where a rule, a port's default or a chain's end sends packets: [kind, name]; null: drop, or the ingress port. */
 function target(action) {
   if (!action || action === "ingress") return null;
   if (typeof action === "string") return ["out", action];
@@ -184,8 +184,8 @@ export class Graph {
     });
   }
 
-  /** What a hop of a chain receives. An NF counts the packets of all chains together, a chain those that enter it: behind the
-      first hop of a chain whose NF serves others, too, it receives at most those. */
+  /** What a hop of a chain receives. An NF counts the packets of all chains together, a chain those that enter it:
+      behind the first hop of a chain whose NF serves others, too, it receives at most those. */
   inChain(view, chain, n) {
     const uses = list(view.config.chain).flatMap((one) => one.hops).filter((role) => role === chain.hops[n]).length;
     const info = view.chains.get(chain.name);
@@ -211,8 +211,8 @@ export class Graph {
     }
   }
 
-  /** An edge whose width is the rate in the view: from the right side of one node to the left side of another. Several edges may
-      share the packets that are counted together; `shared` says so in words. */
+  /** An edge whose width is the rate in the view: from the right side of one node to the left side of another. Several
+      edges may share the packets that are counted together; `shared` says so in words. */
   edge(from, to, speed, shared) {
     const [a, b] = [this.places.get(from), this.places.get(to)];
     if (!a || !b) return;

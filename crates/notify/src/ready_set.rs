@@ -1,4 +1,5 @@
-//! Reports which of many descriptors are readable. In: descriptors, each with a number. Out: the numbers of the readable ones.
+//! Reports which of many descriptors are readable. In: descriptors, each with a number. Out: the numbers of the
+//! readable ones.
 //!
 //! The kernel keeps a list of the readable descriptors (epoll), so a wait costs the same with two descriptors as with a
 //! thousand. poll(2) looks at each of them.
@@ -42,8 +43,8 @@ impl ReadySet {
         epoll::add(&self.0, fd, EventData::new_u64(number), EventFlags::IN)
     }
 
-    /// Removes a descriptor. Call this before closing it: the set reports it for as long as any descriptor of the same file is
-    /// open.
+    /// Removes a descriptor. Call this before closing it: the set reports it for as long as any descriptor of the same
+    /// file is open.
     pub fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }

@@ -7,7 +7,7 @@
 //! once:
 //!
 //! ```text
-//!  io_submit: read 0 bytes from /dev/null ──▶ done ──▶ completion event in the context's ring, drained when the ring is full
+//!  io_submit: read 0 bytes from /dev/null ──▶ done ──▶ completion event in the context's ring, drained when it is full
 //!                                              └─────▶ signal to the eventfd
 //! ```
 //!

@@ -69,7 +69,8 @@ pub(super) struct Step {
     pub(super) fits: Vec<Match>,
     pub(super) police: Option<Police>,
     pub(super) end: End,
-    /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know which.
+    /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know
+    /// which.
     pub(super) unsure: Option<(String, NoteReason)>,
 }
 

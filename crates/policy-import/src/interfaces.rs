@@ -19,8 +19,8 @@ impl Interfaces {
         }
     }
 
-    /// Declares that other interfaces are no ports of netvm, so that rules for them apply to no packet. Otherwise, the ports of
-    /// other interfaces are unknown.
+    /// Declares that other interfaces are no ports of netvm, so that rules for them apply to no packet. Otherwise, the
+    /// ports of other interfaces are unknown.
     #[must_use]
     pub fn complete(self) -> Self {
         Self { is_complete: true, ..self }

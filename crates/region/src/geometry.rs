@@ -74,8 +74,8 @@ pub enum GeometryError {
 ///  bytes           end, a multiple of 2 MiB
 /// ```
 ///
-/// A buffer's number is its distance from `buffers_at` in units of `stride`. Large buffers follow the others. Each takes
-/// several numbers: descriptors name it by the first, and the others are invalid.
+/// A buffer's number is its distance from `buffers_at` in units of `stride`. Large buffers follow the others. Each
+/// takes several numbers: descriptors name it by the first, and the others are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Geometry {

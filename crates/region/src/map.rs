@@ -288,8 +288,8 @@ impl Mapping {
         !initial.watch.is_marked() && fstat(&self.fd).is_ok_and(has_all)
     }
 
-    /// Gives pages of created memory back to the kernel, also if other processes map them. Best effort. Nothing must rely on their
-    /// contents, nor on [`Mapping::is_intact`].
+    /// Gives pages of created memory back to the kernel, also if other processes map them. Best effort. Nothing must
+    /// rely on their contents, nor on [`Mapping::is_intact`].
     pub fn discard(&self, from: u64, bytes: u64) {
         let _ = fallocate(&self.fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, bytes);
     }

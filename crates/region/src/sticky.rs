@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Ticks by which the clocks of two threads may differ.
 const MAX_CLOCK_DIFFERENCE: u16 = 16;
 
-/// The replica of each bucket, and the time of its last packet. Threads that share a table choose the same replica for a flow.
+/// The replica of each bucket, and the time of its last packet. Threads that share a table choose the same replica for
+/// a flow.
 #[derive(Debug)]
 pub struct Sticky {
     /// Number of the replica, plus 1, in the lower half; the tick of the last packet in the upper one.
@@ -26,9 +27,9 @@ impl Sticky {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
     }
 
-    /// The replica of a flow, by its hash: its current one if that `is_available`, otherwise the one that `best` returns.
-    /// Numbers of replicas are below `u16::MAX`; ticks wrap around. Writes a bucket at most once a tick, and when its replica
-    /// changes.
+    /// The replica of a flow, by its hash: its current one if that `is_available`, otherwise the one that `best`
+    /// returns. Numbers of replicas are below `u16::MAX`; ticks wrap around. Writes a bucket at most once a tick, and
+    /// when its replica changes.
     #[inline]
     pub fn choose(
         &self,

@@ -1,8 +1,8 @@
 //! The 16-byte descriptor of a packet in a ring.
 //!
 //! ```text
-//!  low word   0..31  buffer      31  lap (the ring's own)     32..48  offset      48..64  length
-//!  high word  0..16  chain     16..24  hop   24..31  verdict   31  control    32..48  argument    48..56  worker   56..64  hash
+//!  low word   0..31  buffer  31  lap (the ring's own)             32..48  offset    48..64  length
+//!  high word  0..16  chain  16..24  hop  24..31  verdict  31  control  32..48  argument  48..56  worker  56..64  hash
 //! ```
 //!
 //! A descriptor with the control bit carries a [`Message`] and no packet: the message number replaces the verdict, and

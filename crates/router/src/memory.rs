@@ -1,5 +1,5 @@
-//! Memory of the tables: buffers that are zero at first. Large ones may use transparent huge pages if the kernel provides
-//! them, so that a lookup in a large table misses the cache only, not the TLB as well.
+//! Memory of the tables: buffers that are zero at first. Large ones may use transparent huge pages if the kernel
+//! provides them, so that a lookup in a large table misses the cache only, not the TLB as well.
 
 #![allow(unsafe_code, reason = "maps memory, and prefetches from it")]
 
@@ -49,15 +49,16 @@ impl<T: Plain> Buffer<T> {
         }
     }
 
-    /// Makes room for `count` items, of which the first `used` are kept. Grows by half, so that copying costs a constant per item,
-    /// but to no more than `most`.
+    /// Makes room for `count` items, of which the first `used` are kept. Grows by half, so that copying costs a
+    /// constant per item, but to no more than `most`.
     pub fn reserve(&mut self, count: usize, used: usize, most: usize) {
         if count > self.len() {
             self.grow((count + used / 2).min(most), used);
         }
     }
 
-    /// Replaces the buffer by one of at least `count` items in huge pages, the first of which are copies of `kept` ones of now.
+    /// Replaces the buffer by one of at least `count` items in huge pages, the first of which are copies of `kept` ones
+    /// of now.
     pub fn grow(&mut self, count: usize, kept: usize) {
         let mut larger = Self::new(count, Pages::Huge);
         larger[..kept].copy_from_slice(&self[..kept]);

@@ -53,8 +53,8 @@ pub enum NextHop {
     /// Punt them to the kernel.
     #[default]
     Punt,
-    /// Punt them to the kernel, which resolves the neighbour on the router's interface of this index: its network is connected
-    /// there.
+    /// Punt them to the kernel, which resolves the neighbour on the router's interface of this index: its network is
+    /// connected there.
     Glean(u16),
     /// Drop them silently.
     Blackhole,

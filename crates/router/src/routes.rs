@@ -6,7 +6,8 @@ use std::ops::Bound;
 use crate::next_hop::NextHopId;
 use crate::prefix::{Bits, Prefix};
 
-/// Routes and their next hops. The default route is kept apart, because the tables do not contain it: changing it is one write.
+/// Routes and their next hops. The default route is kept apart, because the tables do not contain it: changing it is
+/// one write.
 pub(crate) struct Routes<A> {
     routes: BTreeMap<Prefix<A>, NextHopId>,
     /// Number of routes of each length.
@@ -22,8 +23,8 @@ impl<A: Bits> Default for Routes<A> {
 }
 
 impl<A: Bits> Routes<A> {
-    /// Adds or replaces routes, and removes those without a next hop. Returns the prefixes within which lookups change, except the
-    /// default route: sorted, none within another.
+    /// Adds or replaces routes, and removes those without a next hop. Returns the prefixes within which lookups change,
+    /// except the default route: sorted, none within another.
     pub fn apply(&mut self, changes: impl Iterator<Item = (Prefix<A>, Option<NextHopId>)>) -> Vec<Prefix<A>> {
         let mut changed: Vec<Prefix<A>> =
             changes.filter_map(|(prefix, id)| self.set(prefix, id).then_some(prefix)).collect();

@@ -77,8 +77,8 @@ impl Tables {
         (self.v4.routes(), self.v6.routes())
     }
 
-    /// Whether routes were left to the kernel because a family needs more than a GiB. They are [`NextHopId::PUNT`] until they
-    /// change.
+    /// Whether routes were left to the kernel because a family needs more than a GiB. They are [`NextHopId::PUNT`]
+    /// until they change.
     #[must_use]
     pub fn was_full(&self) -> bool {
         self.v4.was_full() || self.v6.was_full()

@@ -97,7 +97,8 @@ fn lookups_agree_with_a_slow_search_through_thousands_of_changes() {
     println!("{} routes in {:?}, {} bytes", nets.len(), start.elapsed(), tables.memory());
     let (v4, v6) = tables.routes();
     assert_eq!(v4 + v6, nets.len());
-    // 122 MB for 1,220,000 generated routes, which share fewer nodes than those of the public table (74 MB for 1,062,046).
+    // 122 MB for 1,220,000 generated routes, which share fewer nodes than those of the public table (74 MB for
+    // 1,062,046).
     assert!(tables.memory() < 130_000_000, "{}", tables.memory());
     reference.apply(&all);
     compare(&tables, &reference, &nets);

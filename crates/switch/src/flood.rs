@@ -54,8 +54,8 @@ pub enum Forward {
 /// Why a frame is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotForwarded {
-    /// The destination is one of 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE; IEEE 802.1Q table 8-1), which bridges do
-    /// not forward unless told so ([`Bridge::with_bpdus`]).
+    /// The destination is one of 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP, PAUSE; IEEE 802.1Q table 8-1), which bridges
+    /// do not forward unless told so ([`Bridge::with_bpdus`]).
     #[error(
         "its destination is a link-local group address, which bridges do not forward (`forward_bpdu` of [switch])"
     )]
@@ -118,8 +118,8 @@ impl Bridge {
         Ok(Self { ports: ports.into(), members, reach, forwards_bpdus: false })
     }
 
-    /// Whether to flood frames to 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP), as a wire does and a bridge must not; PAUSE frames
-    /// (:01) stay on their link in any case.
+    /// Whether to flood frames to 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP), as a wire does and a bridge must not;
+    /// PAUSE frames (:01) stay on their link in any case.
     #[must_use]
     pub fn with_bpdus(self, forwards_bpdus: bool) -> Self {
         Self { forwards_bpdus, ..self }

@@ -1,5 +1,6 @@
-//! Storm control: limits, by ingress port, on frames that L2 switching floods. In: a frame to flood, by its class. Out: whether
-//! it may be flooded. A loop of links multiplies flooded frames without end; the limits leave the workers time for others.
+//! Storm control: limits, by ingress port, on frames that L2 switching floods. In: a frame to flood, by its class. Out:
+//! whether it may be flooded. A loop of links multiplies flooded frames without end; the limits leave the workers time
+//! for others.
 //!
 //! All workers share the counts, so a limit holds for a port with several queues. Cost: a compare-and-swap for each
 //! flooded frame, beside the copies that flooding makes.

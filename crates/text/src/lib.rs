@@ -1,6 +1,7 @@
-//! Text of others, for a terminal or a log. In: names, messages and files that an NF, a guest, a sender of packets or an unknown
-//! author has written. Out: the same without characters that control a terminal (U+001B), reverse what follows (U+202E), or
-//! cannot be seen (U+200B), which could make one thing look like another (Unicode TR 36, CVE-2021-42574). They become U+FFFD.
+//! Text of others, for a terminal or a log. In: names, messages and files that an NF, a guest, a sender of packets or
+//! an unknown author has written. Out: the same without characters that control a terminal (U+001B), reverse what
+//! follows (U+202E), or cannot be seen (U+200B), which could make one thing look like another (Unicode TR 36,
+//! CVE-2021-42574). They become U+FFFD.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
@@ -8,7 +9,8 @@ use std::borrow::Cow;
 /// What stands for a character that is not shown.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// Characters that are neither controls nor visible: Unicode's categories Cf, Zl and Zp, and default ignorable code points.
+/// Characters that are neither controls nor visible: Unicode's categories Cf, Zl and Zp, and default ignorable code
+/// points.
 const INVISIBLE: [(char, char); 24] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -58,8 +60,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_visible(c) || matches!(c, '\n' | '\t'))
 }
 
-/// [`lines`] in which a program of ours has set colours and weights for a terminal; other sequences for terminals, such as those
-/// that hide text, go.
+/// [`lines`] in which a program of ours has set colours and weights for a terminal; other sequences for terminals, such
+/// as those that hide text, go.
 #[must_use]
 pub fn styled(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
@@ -80,8 +82,8 @@ pub fn styled(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text in which each character that is not shown is replaced by as many bytes as it has, so that places in it keep their numbers.
-/// Line breaks and tabs stay, carriage returns before line breaks, too.
+/// Text in which each character that is not shown is replaced by as many bytes as it has, so that places in it keep
+/// their numbers. Line breaks and tabs stay, carriage returns before line breaks, too.
 #[must_use]
 pub fn same_length(text: &str) -> Cow<'_, str> {
     let is_kept = |c: char, next: Option<char>| {

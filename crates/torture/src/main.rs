@@ -1,6 +1,6 @@
-//! `netvm-torture`: a real netvmd with real NFs, disturbed at random for a given time. Each second it must answer, and a
-//! chain that nothing touches must lose no packet. In the end every buffer must be free, no process left, and netvmd's
-//! memory and descriptors as before.
+//! `netvm-torture`: a real netvmd with real NFs, disturbed at random for a given time. Each second it must answer, and
+//! a chain that nothing touches must lose no packet. In the end every buffer must be free, no process left, and
+//! netvmd's memory and descriptors as before.
 #![forbid(unsafe_code)]
 
 mod abuse;

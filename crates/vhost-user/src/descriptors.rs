@@ -1,7 +1,7 @@
 //! Checks that the descriptors in a guest's message cannot block netvm.
 //!
-//! The files with its memory must be in memory themselves (see `netvm_guest_memory`); otherwise, a worker could wait for the process
-//! that serves them.
+//! The files with its memory must be in memory themselves (see `netvm_guest_memory`); otherwise, a worker could wait
+//! for the process that serves them.
 //!
 //! Kick and call descriptors must be eventfds: no other kind is known never to block.
 

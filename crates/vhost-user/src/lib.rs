@@ -1,9 +1,10 @@
 //! vhost-user: what a guest's front-end sends, checked. In: bytes and descriptors from a socket. Out: messages that a
 //! conforming front-end may send at this time, and the memory that it shares, mapped.
 //!
-//! A guest's peer may send anything, or half of a message, or read no reply. [`message`] reads a message without waiting for its
-//! rest without a limit, [`protocol`] allows it at this time and checks that its descriptors cannot block netvm; only then the
-//! caller applies it. [`memory`] maps what the guest shares. Nothing here knows rings' contents or DPDK.
+//! A guest's peer may send anything, or half of a message, or read no reply. [`message`] reads a message without
+//! waiting for its rest without a limit, [`protocol`] allows it at this time and checks that its descriptors cannot
+//! block netvm; only then the caller applies it. [`memory`] maps what the guest shares. Nothing here knows rings'
+//! contents or DPDK.
 //!
 //! Numbers and structures of messages are those of rust-vmm's `vhost` crate. Its request handler is not used: it waits
 //! without a limit for the rest of a message and for room for a reply.

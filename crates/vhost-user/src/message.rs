@@ -1,7 +1,7 @@
 //! Messages of a front-end, and replies to it.
 //!
-//! A message is read without blocking, whatever parts it comes in, and has 200 ms to become complete. It may have as many
-//! bytes and descriptors as the longest valid one. A reply that does not fit into the socket ends the connection.
+//! A message is read without blocking, whatever parts it comes in, and has 200 ms to become complete. It may have as
+//! many bytes and descriptors as the longest valid one. A reply that does not fit into the socket ends the connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

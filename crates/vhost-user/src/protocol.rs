@@ -1,8 +1,8 @@
 //! The state machine of the vhost-user protocol: which messages a guest's front-end may send in which state.
 //!
 //! The specification leaves it to the back-end what to do with a ring that changes while it is in use, or that starts
-//! without a size or memory. So this module checks each message against the earlier ones, and a front-end that breaks the
-//! protocol is disconnected:
+//! without a size or memory. So this module checks each message against the earlier ones, and a front-end that breaks
+//! the protocol is disconnected:
 //!
 //! ```text
 //!           SET_VRING_NUM        SET_VRING_ADDR         SET_VRING_KICK

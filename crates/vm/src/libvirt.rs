@@ -149,8 +149,8 @@ impl Machine {
     }
 }
 
-/// Properties of a card that libvirt (since 8.2) takes only so: it gives cards with several queues vectors of its own, and
-/// wants to set the `<mtu>` of a vhost-user card on an interface of the host, which there is not.
+/// Properties of a card that libvirt (since 8.2) takes only so: it gives cards with several queues vectors of its own,
+/// and wants to set the `<mtu>` of a vhost-user card on an interface of the host, which there is not.
 fn frontend(card: &Card, has_no_vectors: bool) -> Option<String> {
     let vectors = (has_no_vectors && card.queues > 1).then_some(("vectors", 0));
     let properties: Vec<_> = vectors.into_iter().chain(card.mtu.map(|mtu| ("host_mtu", mtu))).collect();

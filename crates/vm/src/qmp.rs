@@ -95,7 +95,8 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects, and negotiates QMP's capabilities. QEMU serves one connection at a time and does not answer a second one.
+    /// Connects, and negotiates QMP's capabilities. QEMU serves one connection at a time and does not answer a second
+    /// one.
     ///
     /// # Errors
     /// [`QmpError`] from the kernel or from QEMU.

@@ -1,9 +1,9 @@
-//! Offloads of an interface: what its driver, or the hardware, does to packets that are sent by it. They can change at any
-//! time (`ethtool -K`).
+//! Offloads of an interface: what its driver, or the hardware, does to packets that are sent by it. They can change at
+//! any time (`ethtool -K`).
 //!
-//! A packet socket that bypasses the queueing discipline sends a packet as it is, or not at all: the kernel drops a segment
-//! that the interface cannot cut itself (`__dev_direct_xmit` of Linux's `net/core/dev.c`). So packets for an interface
-//! without such an offload have to be finished before they are sent.
+//! A packet socket that bypasses the queueing discipline sends a packet as it is, or not at all: the kernel drops a
+//! segment that the interface cannot cut itself (`__dev_direct_xmit` of Linux's `net/core/dev.c`). So packets for an
+//! interface without such an offload have to be finished before they are sent.
 
 use std::io;
 use std::os::fd::AsFd;

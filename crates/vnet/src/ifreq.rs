@@ -41,8 +41,8 @@ impl Request {
 
     /// Carries it out; returns what the kernel made of it.
     pub(crate) fn send(mut self, fd: BorrowedFd<'_>, code: libc::Ioctl) -> io::Result<Self> {
-        // SAFETY: all codes that this crate passes take an ifreq, which lives until the call returns, and so does the structure
-        // that one points to, which is as long as its own words say.
+        // SAFETY: all codes that this crate passes take an ifreq, which lives until the call returns, and so does the
+        // structure that one points to, which is as long as its own words say.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), code, &raw mut self.0) })?;
         Ok(self)
     }

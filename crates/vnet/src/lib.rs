@@ -18,9 +18,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A burst of packets takes one system call ([`ReceiveBurst`], [`SendBurst`]): `recvmmsg` and `sendmmsg` on packet sockets,
-//! io_uring on TAP devices. Where the kernel refuses io_uring, a TAP device takes one for each packet. For many small
-//! packets AF_XDP is the better way.
+//! A burst of packets takes one system call ([`ReceiveBurst`], [`SendBurst`]): `recvmmsg` and `sendmmsg` on packet
+//! sockets, io_uring on TAP devices. Where the kernel refuses io_uring, a TAP device takes one for each packet. For
+//! many small packets AF_XDP is the better way.
 
 mod error;
 mod features;

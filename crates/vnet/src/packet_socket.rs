@@ -15,7 +15,8 @@ const SEND_BUFFER: libc::c_int = 4 << 20;
 
 /// Flag of `PACKET_FANOUT`: makes a group that no other socket of the machine is in (`linux/if_packet.h`).
 const PACKET_FANOUT_FLAG_UNIQUEID: libc::c_int = 0x2000;
-/// Passes packets unless their type is `PACKET_OUTGOING`: loads the type, compares it, and returns the number of bytes to keep.
+/// Passes packets unless their type is `PACKET_OUTGOING`: loads the type, compares it, and returns the number of bytes
+/// to keep.
 const NOT_OUTGOING: [libc::sock_filter; 4] = [
     instruction(
         libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
@@ -78,8 +79,8 @@ fn spread(sockets: &[OwnedFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket on its own, or one of several. The kernel forgets `PACKET_IGNORE_OUTGOING` in a fanout group, so a filter takes
-/// its place there.
+/// A socket on its own, or one of several. The kernel forgets `PACKET_IGNORE_OUTGOING` in a fanout group, so a filter
+/// takes its place there.
 fn socket(name: &str, index: i32, is_one_of_several: bool) -> Result<OwnedFd, OpenError> {
     let fail = |step| OpenError::of(name, step);
     // No protocol: nothing is received before it is bound.
@@ -132,8 +133,8 @@ fn bind(fd: &OwnedFd, index: i32) -> io::Result<()> {
 /// Sets a socket option.
 fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let (value, length) = (&raw const *value, size_of::<T>() as libc::socklen_t);
-    // SAFETY: a value and its length; every option of this module takes a plain structure of integers, or a program, which
-    // the kernel copies.
+    // SAFETY: a value and its length; every option of this module takes a plain structure of integers, or a program,
+    // which the kernel copies.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value.cast(), length) })?;
     Ok(())
 }

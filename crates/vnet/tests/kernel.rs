@@ -1,5 +1,5 @@
-//! Segments and checksums as the kernel finishes them: the test writes them to a TAP device that is bridged to one without
-//! offloads, and compares the result with that of `netvm_wire`.
+//! Segments and checksums as the kernel finishes them: the test writes them to a TAP device that is bridged to one
+//! without offloads, and compares the result with that of `netvm_wire`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::cell::RefCell;

@@ -2,10 +2,10 @@
 //! packet, which [`crate::segment`] can split again.
 //!
 //! It must be right in this direction: splitting the long packet yields the received packets, byte by byte. So packets
-//! are coalesced only if they differ in nothing but lengths, checksums and PSH, their identifications (IPv4) count up by
-//! one, their sequence numbers (TCP) continue each other, and all but the last have payloads of one length. The checks are
-//! those of Linux (`tcp_gro_receive`, `inet_gro_receive`), except that Linux also accepts a constant identification.
-//! Checksums are verified first, because splitting writes new ones.
+//! are coalesced only if they differ in nothing but lengths, checksums and PSH, their identifications (IPv4) count up
+//! by one, their sequence numbers (TCP) continue each other, and all but the last have payloads of one length. The
+//! checks are those of Linux (`tcp_gro_receive`, `inet_gro_receive`), except that Linux also accepts a constant
+//! identification. Checksums are verified first, because splitting writes new ones.
 //!
 //! Not coalesced: fragments, IPv4 options and IPv6 extension headers, frames with padding, TCP with any flag except ACK
 //! and PSH, UDP without a checksum, and tunnels by their inner headers.

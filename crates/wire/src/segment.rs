@@ -280,7 +280,8 @@ mod tests {
                     if udp { builder.udp(7, 8) } else { builder.tcp(7, 8, flags).numbers(number, 9) };
                 let builder = builder.payload(payload);
                 let mut frame = if v6 { builder } else { builder.fragment(id, 0, false) }.to_vec().unwrap();
-                // A short frame ends in padding, and the builder writes no checksum into a packet with an identification.
+                // A short frame ends in padding, and the builder writes no checksum into a packet with an
+                // identification.
                 let headers = parse(&frame).unwrap();
                 crate::checksum::fill(&mut frame, &headers).unwrap();
                 frame.truncate(headers.payload_end());

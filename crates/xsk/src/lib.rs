@@ -91,9 +91,10 @@
 //! # Files
 //!
 //! `kernel` has the system calls, the mapped rings and the BPF program. With `umem`, whose constructor is the caller's
-//! promise about the memory, and `private`, which copies packets out of memory of its own, it has all unsafe code. `buffers` computes addresses and tracks which buffers the kernel
-//! has. `interface` sets up an interface, `socket` is the packet path of a queue, and `errors` explains failures. The
-//! kernel's side: `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`, `net/xdp/`.
+//! promise about the memory, and `private`, which copies packets out of memory of its own, it has all unsafe code.
+//! `buffers` computes addresses and tracks which buffers the kernel has. `interface` sets up an interface, `socket` is
+//! the packet path of a queue, and `errors` explains failures. The kernel's side:
+//! `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`, `net/xdp/`.
 
 mod buffers;
 mod errors;

@@ -1,9 +1,9 @@
 //! A socket with packet memory of its own: packets are copied out of it and into it.
 //!
-//! For each queue the kernel keeps about 200 bytes for every buffer of the UMEM (`struct xdp_buff_xsk`), and writes all of
-//! them when the socket is bound; it also pins every page. With the packet memory of a whole engine that is megabytes and
-//! tens of milliseconds for a queue, whatever passes. A queue with few packets does better with just the buffers that its
-//! rings hold.
+//! For each queue the kernel keeps about 200 bytes for every buffer of the UMEM (`struct xdp_buff_xsk`), and writes all
+//! of them when the socket is bound; it also pins every page. With the packet memory of a whole engine that is
+//! megabytes and tens of milliseconds for a queue, whatever passes. A queue with few packets does better with just the
+//! buffers that its rings hold.
 //!
 //! ```text
 //!  free ──fill──▶ kernel ──rx──▶ copied out ──▶ free
@@ -22,8 +22,8 @@ use crate::umem::KERNEL_HEADROOM;
 /// Frames handled at once.
 const BURST: usize = 64;
 
-/// A socket whose packet memory is its own ([`crate::Interface::private_queue`]). Dropping it loses the frames that have not
-/// left yet.
+/// A socket whose packet memory is its own ([`crate::Interface::private_queue`]). Dropping it loses the frames that
+/// have not left yet.
 #[derive(Debug)]
 pub struct PrivateXsk {
     // Dropped first: the kernel pins the pages for as long as it needs them.
@@ -88,8 +88,8 @@ impl PrivateXsk {
         outside
     }
 
-    /// Takes a frame of `length` bytes, which `write` copies in, to be sent by [`PrivateXsk::flush`]; false if it is too long
-    /// or there is no room.
+    /// Takes a frame of `length` bytes, which `write` copies in, to be sent by [`PrivateXsk::flush`]; false if it is
+    /// too long or there is no room.
     pub fn stage(&mut self, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if length == 0 || length > self.room() {
             return false;

@@ -119,7 +119,8 @@ impl Umem {
         Ok(Self { address: address + first_buffer - skew, layout, headroom, unaligned })
     }
 
-    /// Buffers that fill a mapping of this crate, which frees it after the socket. `stride`: a power of two, at most a page.
+    /// Buffers that fill a mapping of this crate, which frees it after the socket. `stride`: a power of two, at most a
+    /// page.
     pub(crate) fn filling(memory: &Mapping, stride: u32) -> Self {
         let buffers = (memory.bytes() / stride as usize) as u32;
         let address = memory.address().as_ptr().addr();

@@ -38,8 +38,8 @@ pub enum Failure {
     },
 }
 
-/// The arguments of an NF's program. Prints the man page instead, and ends, if the only argument is `--man`; ends with a
-/// message if the arguments are wrong.
+/// The arguments of an NF's program. Prints the man page instead, and ends, if the only argument is `--man`; ends with
+/// a message if the arguments are wrong.
 #[must_use]
 pub fn arguments<A: Parser>() -> A {
     if std::env::args_os().skip(1).eq(["--man"]) {

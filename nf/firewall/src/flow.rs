@@ -4,8 +4,8 @@ use netvm_wire::{Address, FiveTuple, Fragment, Headers, IpProto, TcpFlags};
 
 /// Bytes of an ICMP header.
 const ICMP: usize = 8;
-/// ICMP errors (RFC 792, RFC 1812): unreachable, source quench, time exceeded, parameter problem. They quote a packet of the
-/// flow that they are about.
+/// ICMP errors (RFC 792, RFC 1812): unreachable, source quench, time exceeded, parameter problem. They quote a packet
+/// of the flow that they are about.
 const ERRORS_V4: [u8; 4] = [3, 4, 11, 12];
 /// The same of ICMPv6: unreachable, packet too big, time exceeded, parameter problem (RFC 4443).
 const ERRORS_V6: std::ops::RangeInclusive<u8> = 1..=4;
@@ -45,8 +45,8 @@ impl FlowOf {
     }
 }
 
-/// The combinations are those of Linux (`tcp_valid_flags` of `nf_conntrack_proto_tcp.c`). A flow begins with a SYN, or with a
-/// segment of a connection that is older than this NF.
+/// The combinations are those of Linux (`tcp_valid_flags` of `nf_conntrack_proto_tcp.c`). A flow begins with a SYN, or
+/// with a segment of a connection that is older than this NF.
 fn of_tcp(flags: TcpFlags, flow: FiveTuple) -> FlowOf {
     let (syn, ack) = (flags.contains(TcpFlags::SYN), flags.contains(TcpFlags::ACK));
     let (fin, rst) = (flags.contains(TcpFlags::FIN), flags.contains(TcpFlags::RST));

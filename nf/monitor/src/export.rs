@@ -26,7 +26,8 @@ pub struct ExportArgs {
     /// Send records of flows to an IPFIX collector: ipfix:udp:HOST:PORT or ipfix:tcp:HOST:PORT
     #[arg(long, value_name = "COLLECTOR")]
     pub export: Option<Target>,
-    /// Append records of flows to this file, a JSON line each, as Suricata names them; - is standard output. SIGHUP opens it again
+    /// Append records of flows to this file, a JSON line each, as Suricata names them; - is standard output. SIGHUP
+    /// opens it again
     #[arg(long, value_name = "FILE")]
     pub eve: Option<PathBuf>,
     /// A flow ends after so long without a packet

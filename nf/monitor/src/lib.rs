@@ -47,7 +47,8 @@ pub struct Args {
     /// Rank flows by this amount
     #[arg(long, value_enum, default_value_t = Rank::Bytes)]
     pub by: Rank,
-    /// Table of flows: none, the d-left hash table of Schultz and Crowley, or two choices with tags, the fastest with many flows
+    /// Table of flows: none, the d-left hash table of Schultz and Crowley, or two choices with tags, the fastest with
+    /// many flows
     #[arg(long, value_enum, default_value_t = Table::Tagged)]
     pub table: Table,
     /// Size of each thread's flow table; when it is full, a flow that was silent for long is evicted

@@ -44,8 +44,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// `sink`: receives the snapshots for reports, if any. `records`: receives the records of flows; without, flows have
-    /// no time-outs.
+    /// `sink`: receives the snapshots for reports, if any. `records`: receives the records of flows; without, flows
+    /// have no time-outs.
     #[must_use]
     pub fn new(args: Args, sink: Option<Sink>, records: Option<Producer<Record>>) -> Self {
         Self { flows: Flows::new(args.meter(records)), sink, now: clock::cycles(), args }

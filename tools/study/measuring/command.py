@@ -26,7 +26,8 @@ def words(study: Study, values: dict[str, Level]) -> list[str]:
 
 
 class Command:
-    """A running command. It prints a JSON object in a line, and for a search one for each rate on its standard input."""
+    """A running command. It prints a JSON object in a line, and for a search one for each rate on its standard input.
+    """
 
     def __init__(self, arguments: list[str], timeout: float) -> None:
         self.arguments, self.end, self.timeout = arguments, time.monotonic() + timeout, timeout

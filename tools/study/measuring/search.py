@@ -26,8 +26,8 @@ def search(plan: Search, measure: Callable[[float], Measurement]) -> Measurement
     """The measurement at the first rate, an overload, with the highest lossless rate added.
 
     After the overload, the throughput there is the guess; then the interval between the highest rate without loss and
-    the lowest with loss is halved on a logarithmic scale, down to the precision. A rate is what the command offered, which
-    may be less than what it was asked for. 0 says that even the lowest rate had loss.
+    the lowest with loss is halved on a logarithmic scale, down to the precision. A rate is what the command offered,
+    which may be less than what it was asked for. 0 says that even the lowest rate had loss.
     """
     result = measure(plan.first)
     offered, trials = number(result, plan.offered), 1

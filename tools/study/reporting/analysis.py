@@ -1,7 +1,7 @@
 """The statistics of a study's results: effects, and the allocation of variation.
 
-The allocation of variation is that of R. Jain, The Art of Computer Systems Performance Analysis (1991), chapters 17 to 23:
-the sum of squares of each effect as a share of the total.
+The allocation of variation is that of R. Jain, The Art of Computer Systems Performance Analysis (1991), chapters 17 to
+23: the sum of squares of each effect as a share of the total.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..measuring.search import LOSSLESS
 from ..studyfile import Response, Study
 
 def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFrame:
-    """The runs with a value, in columns `value` and `y`, which is analysed; factors as text, so that a number is a level like
-    any other. A 0 stays: where logarithms are analysed, it counts as `floor`."""
+    """The runs with a value, in columns `value` and `y`, which is analysed; factors as text, so that a number is a
+    level like any other. A 0 stays: where logarithms are analysed, it counts as `floor`.
+    """
     ok = results[results["status"] == "ok"]
     table = ok[[factor.name for factor in study.factors]].astype(str)
     for column in ("replication", "overloaded"):
@@ -36,7 +37,9 @@ def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFr
 
 
 def floor(study: Study, table: pd.DataFrame, response: Response) -> float:
-    """What a 0 counts as among logarithms: the lowest rate of a search, where all was lost; else half of the least value."""
+    """What a 0 counts as among logarithms: the lowest rate of a search, where all was lost; else half of the least
+    value.
+    """
     if study.search and response.field == LOSSLESS:
         return study.search.lowest
     above = table.loc[table["value"] > 0, "value"]
@@ -88,8 +91,8 @@ def fit(table: pd.DataFrame, terms: list[tuple[str, ...]]) -> Any:
 def variance(study: Study, table: pd.DataFrame) -> Variance | None:
     """The analysis of variance with all factors and their interactions of two; None without variation.
 
-    Sums of squares are of type II: a term's is what it adds to the model of all terms that do not contain it. In a balanced
-    design they add up to the total; exclusions and failures unbalance it.
+    Sums of squares are of type II: a term's is what it adds to the model of all terms that do not contain it. In a
+    balanced design they add up to the total; exclusions and failures unbalance it.
     """
     names = varied(study, table)
     total = float(((table["y"] - table["y"].mean()) ** 2).sum())

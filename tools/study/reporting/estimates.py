@@ -5,7 +5,8 @@ those combinations of the others count for which every compared level was measur
 where everything is slow would look fast.
 
 An interval of 95 % is one of the mean, from the error between replications of all combinations (Student's t; Jain 1991,
-sections 18.4 and 22.5). It needs `FEWEST` replications. With fewer, the range of the measurements is given, and called so.
+sections 18.4 and 22.5). It needs `FEWEST` replications. With fewer, the range of the measurements is given, and called
+so.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination: its runs' median, and the mean if there is an interval (of the logarithms, if these are analysed)."""
+    """A combination: its runs' median, and the mean if there is an interval (of the logarithms, if these are analysed).
+    """
 
     key: tuple[str, ...]
     median: float
@@ -81,7 +83,9 @@ def zeros(table: pd.DataFrame) -> int:
 
 
 def error(names: list[str], table: pd.DataFrame) -> tuple[float, int]:
-    """Variance between replications, and its degrees of freedom. Combinations with a 0 have no logarithm and are left out."""
+    """Variance between replications, and its degrees of freedom. Combinations with a 0 have no logarithm and are left
+    out.
+    """
     groups = [table["y"]]
     if names:
         by_cell = table.groupby(names if len(names) > 1 else names[0], sort=False)
@@ -118,7 +122,9 @@ def cells(study: Study, table: pd.DataFrame, response: Response) -> list[Cell]:
 
 
 def within_all(study: Study, table: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """The runs with those levels of the other factors for which everything was measured that is compared, and which these are."""
+    """The runs with those levels of the other factors for which everything was measured that is compared, and which
+    these are.
+    """
     others = [name for name in varied(study, table) if name not in names]
     if not others:
         return table, ""
@@ -135,7 +141,9 @@ def within_all(study: Study, table: pd.DataFrame, names: Sequence[str]) -> tuple
 
 
 def compare(study: Study, table: pd.DataFrame, response: Response, names: Sequence[str]) -> Comparison | None:
-    """The marginal means of the levels of one factor, or of the pairs of levels of two; None if nothing can be compared."""
+    """The marginal means of the levels of one factor, or of the pairs of levels of two; None if nothing can be
+    compared.
+    """
     chosen, within = within_all(study, table, names)
     if chosen.empty:
         return additive(study, table, response, names[0]) if len(names) == 1 else None
@@ -168,7 +176,8 @@ def range_of(group: pd.DataFrame, combinations: int, response: Response) -> Spre
 
 
 def additive(study: Study, table: pd.DataFrame, response: Response, name: str) -> Comparison:
-    """Marginal means of the model without interactions, for designs in which levels share no combination of the others."""
+    """Marginal means of the model without interactions, for designs in which levels share no combination of the others.
+    """
     names = varied(study, table)
     model = fit(table, [(one,) for one in names])
     found = {}

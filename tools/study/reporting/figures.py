@@ -180,7 +180,9 @@ def interactions_figure(study: Study, table: pd.DataFrame, response: Response, v
 
 
 def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figure:
-    """A box of each combination, coloured by the first factor. Leaves out the last factors while there are more than `MOST_BOXES`."""
+    """A box of each combination, coloured by the first factor. Leaves out the last factors while there are more than
+    `MOST_BOXES`.
+    """
     names = varied(study, table) or [study.factors[0].name]
     while len(names) > 1 and table.groupby(names).ngroups > MOST_BOXES:
         names.pop()

@@ -42,8 +42,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one. Its requests
-    /// belong to the trace that `TRACEPARENT` in the environment names.
+    /// A client of the netvmd at `socket`; `None`: at the socket in the environment, else at the default one. Its
+    /// requests belong to the trace that `TRACEPARENT` in the environment names.
     #[must_use]
     pub fn new(socket: Option<&Path>) -> Self {
         let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);

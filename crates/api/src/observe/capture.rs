@@ -33,8 +33,9 @@ pub struct CaptureRequest {
     pub filter: FilterProgram,
     /// Bytes to copy of each packet; 0: all.
     pub snaplen: u32,
-    /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB, or less if less may be used. On the socket of
-    /// `capture_group`, all captures of a user may use 256 MiB, and of all users 512 MiB; on the API's socket 4 GiB.
+    /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB, or less if less may be used. On the
+    /// socket of `capture_group`, all captures of a user may use 256 MiB, and of all users 512 MiB; on the API's socket
+    /// 4 GiB.
     pub buffer: u64,
 }
 

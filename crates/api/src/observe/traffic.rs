@@ -170,8 +170,8 @@ pub struct RegionInfo {
 /// Counts by reason.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// Dropped packets by place and reason. Reasons that never occurred are left out. Packets that an NF's verdict drops are in `nfs`
-/// and in `chains`, so the sum of all is not the number of dropped packets; `total` is.
+/// Dropped packets by place and reason. Reasons that never occurred are left out. Packets that an NF's verdict drops
+/// are in `nfs` and in `chains`, so the sum of all is not the number of dropped packets; `total` is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drops {
     /// All dropped packets, each counted once.
@@ -243,12 +243,12 @@ pub struct Stats {
     pub flow_monitor: Option<crate::FlowMonitorInfo>,
 }
 
-/// Latencies of packets between two places, since they are measured: from the first request on, until a minute after the
-/// last. Each worker measures one packet at a time, at most 50,000 a second.
+/// Latencies of packets between two places, since they are measured: from the first request on, until a minute after
+/// the last. Each worker measures one packet at a time, at most 50,000 a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyInfo {
-    /// `port`: from reception by a port until a port's device had the packet; `chain`: from its first NF's ring until it
-    /// left the chain; `hop`: from an NF's ring until the NF, or the last of several that pass packets on directly,
+    /// `port`: from reception by a port until a port's device had the packet; `chain`: from its first NF's ring until
+    /// it left the chain; `hop`: from an NF's ring until the NF, or the last of several that pass packets on directly,
     /// returned it.
     pub of: String,
     /// Name: `lan > uplink`, `out`, `out: firewall > monitor`.

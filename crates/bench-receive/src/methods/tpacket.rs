@@ -73,8 +73,8 @@ impl Block {
 
     /// Calls `each` with the bytes of each packet and its length on the wire.
     fn for_each(self, mut each: impl FnMut(&[u8], usize)) {
-        // SAFETY: the caller owns the block, so the kernel does not write; it wrote the headers and offsets, all inside the
-        // block, and the kernel is trusted.
+        // SAFETY: the caller owns the block, so the kernel does not write; it wrote the headers and offsets, all inside
+        // the block, and the kernel is trusted.
         unsafe {
             let packets = (*self.header()).num_pkts;
             let mut at = self.start().add((*self.header()).offset_to_first_pkt as usize);

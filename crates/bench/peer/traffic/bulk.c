@@ -1,7 +1,7 @@
 /*
- * The null device in bulk, for guests that share a core, whose cost limits the measurable rate of the switch between them.
- * DPDK's device allocates and frees mbufs one by one, a quarter of such a guest's time; these functions use bursts. They
- * replace the device's functions while it runs, on the thread that polls it.
+ * The null device in bulk, for guests that share a core, whose cost limits the measurable rate of the switch between
+ * them. DPDK's device allocates and frees mbufs one by one, a quarter of such a guest's time; these functions use
+ * bursts. They replace the device's functions while it runs, on the thread that polls it.
  */
 #include "bulk.h"
 #include "timing.h"

@@ -1,9 +1,9 @@
 /*
  * A frame of the test traffic: UDP over IPv4, 60 bytes (64 with FCS). For DPDK programs and for BPF.
  *
- * A 64-bit bijection (splitmix64; Steele, Lea and Flood, OOPSLA 2014) maps flow n to its addresses and ports: unordered,
- * like a scan, and all different. Bit 3 of the source address's first octet is 0, so no source is in 76.0.0.0/8 or
- * 136.0.0.0/8, the sources of acl1_1k's UDP rules: no packet matches them.
+ * A 64-bit bijection (splitmix64; Steele, Lea and Flood, OOPSLA 2014) maps flow n to its addresses and ports:
+ * unordered, like a scan, and all different. Bit 3 of the source address's first octet is 0, so no source is in
+ * 76.0.0.0/8 or 136.0.0.0/8, the sources of acl1_1k's UDP rules: no packet matches them.
  */
 #ifndef NETVM_BENCH_FRAME_H
 #define NETVM_BENCH_FRAME_H
@@ -37,15 +37,18 @@ static inline uint64_t mix(uint64_t z)
 
 typedef uint64_t __attribute__((may_alias)) frame_word;
 
-/* Writes a word of a frame, which is aligned to 8 bytes. From a register: wider loads of what was just written would wait. */
+/*
+ * Writes a word of a frame, which is aligned to 8 bytes. From a register: wider loads of what was just written would
+ * wait.
+ */
 static inline __attribute__((always_inline)) void put(uint8_t *frame, uint32_t n, uint64_t word)
 {
 	*(frame_word *)(frame + 8 * n) = word;
 }
 
 /*
- * Writes the front of a flow's frame: from 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP checksum
- * (RFC 768). With a `destination`, in network order, the source is in 10.0.0.0/8.
+ * Writes the front of a flow's frame: from 02:00:00:00:00:02 to 02:00:00:00:00:01; TTL 64, do not fragment; no UDP
+ * checksum (RFC 768). With a `destination`, in network order, the source is in 10.0.0.0/8.
  */
 static inline __attribute__((always_inline)) void
 write_front(uint8_t *frame, uint64_t flow, const bool new_macs, const uint32_t *destination)

@@ -2,10 +2,10 @@
  * Test traffic (frame.h), written into the packets of DPDK's null device.
  *
  * The null device allocates mbufs like a NIC's driver and leaves their data unchanged; a receive callback
- * (rte_eth_add_rx_callback) writes it. So every DPDK program gets the same traffic from the same device at the same cost:
- * netvm in the benchmark's process, Open vSwitch with this file as a plug-in (`-d`). Replaying a capture by net_pcap is
- * unsuitable: it copies from a ring of mbufs, so at 100,000 flows cache misses of the replay take more than half of the
- * time, and a million flows do not fit into Open vSwitch's pool.
+ * (rte_eth_add_rx_callback) writes it. So every DPDK program gets the same traffic from the same device at the same
+ * cost: netvm in the benchmark's process, Open vSwitch with this file as a plug-in (`-d`). Replaying a capture by
+ * net_pcap is unsuitable: it copies from a ring of mbufs, so at 100,000 flows cache misses of the replay take more than
+ * half of the time, and a million flows do not fit into Open vSwitch's pool.
  */
 #include "frame.h"
 #include "traffic.h"
@@ -99,7 +99,10 @@ int netvm_bench_traffic_attach(const struct netvm_bench_traffic *traffic)
 		source.destinations = traffic->destinations;
 		source.port = port;
 		source.callback = rte_eth_add_rx_callback(port, 0, write_burst, NULL);
-		/* EINVAL: the program has not set up the queue yet. Its rte_eth_dev_info is another one in another release. */
+		/*
+		 * EINVAL: the program has not set up the queue yet. Its rte_eth_dev_info is another one in another
+		 * release.
+		 */
 		return source.callback != NULL ? port : rte_errno == EINVAL ? -EAGAIN : -rte_errno;
 	}
 	return -EAGAIN;

@@ -5,7 +5,7 @@
 //! standard input (`bench e1000`), one per line, and answers each with a line. MAC selects the interface:
 //!
 //! ```text
-//! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second or as fast as possible
+//! send MAC TO BYTES MILLIS [RATE]   sends frames of this length to MAC address TO, RATE per second or at full speed
 //!                                   -> sent PACKETS in MICROS
 //! receive MAC MILLIS                receives for this time after the first packet
 //!                                   -> received PACKETS in MICROS, dropped PACKETS (because the socket was full)
@@ -161,7 +161,8 @@ fn forward(name: &str) -> io::Result<()> {
     }
 }
 
-/// Packets of one system call. The messages point to the `iovec`s, and these to the frames, whose addresses never change.
+/// Packets of one system call. The messages point to the `iovec`s, and these to the frames, whose addresses never
+/// change.
 struct Burst {
     frames: Vec<[u8; MAX_FRAME]>,
     parts: Box<[libc::iovec; BURST]>,

@@ -15,13 +15,14 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Duration of each measurement.
     pub window: Duration,
-    /// No further run begins that would end after this time, though fewer than `runs` were made; but one is made in any case.
+    /// No further run begins that would end after this time, though fewer than `runs` were made; but one is made in any
+    /// case.
     pub limit: Option<Duration>,
 }
 
 impl Plan {
-    /// Whether a window ends after `elapsed` of wall-clock time and `cpu_time` of the measured thread. If another process
-    /// uses the core, the window continues until the thread had half of the planned CPU time, up to a limit.
+    /// Whether a window ends after `elapsed` of wall-clock time and `cpu_time` of the measured thread. If another
+    /// process uses the core, the window continues until the thread had half of the planned CPU time, up to a limit.
     pub fn is_over(&self, elapsed: Duration, cpu_time: Duration) -> bool {
         elapsed >= self.window * 10 || elapsed >= self.window && cpu_time >= self.window / 2
     }

@@ -1,13 +1,13 @@
-//! Simulated guests: a `dpdk-testpmd` with two virtio-user ports stands for two guests. A second `dpdk-testpmd` with two
-//! `net_vhost` ports shows the minimum work of a switch between them.
+//! Simulated guests: a `dpdk-testpmd` with two virtio-user ports stands for two guests. A second `dpdk-testpmd` with
+//! two `net_vhost` ports shows the minimum work of a switch between them.
 //!
 //! ```text
 //!   net_null + traffic -> virtio-user A -> switch -> virtio-user B -> net_null
 //! ```
 //!
-//! A single thread generates and drops packets, so that on two cores the switch has a core to itself. The thread allocates
-//! mbufs in bulk (`peer/traffic/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a burst, from which a
-//! switch learns the traffic's destination.
+//! A single thread generates and drops packets, so that on two cores the switch has a core to itself. The thread
+//! allocates mbufs in bulk (`peer/traffic/bulk.c`), so that the guests are not the bottleneck. Guest B first sends a
+//! burst, from which a switch learns the traffic's destination.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ use crate::setup::traffic::{PLUGIN, Traffic};
 const SECOND: usize = 2;
 /// Descriptors of each ring.
 const DESCRIPTORS: u32 = 1024;
-/// The guests' `tx_free_thresh`. With the driver's default of 32, a guest whose ring has once been full sends only half of
-/// each burst and drops the other half.
+/// The guests' `tx_free_thresh`. With the driver's default of 32, a guest whose ring has once been full sends only half
+/// of each burst and drops the other half.
 const TX_FREE_THRESHOLD: u32 = DESCRIPTORS / 4;
 /// Burst size of every testpmd here, `floor` included.
 const BURST: u32 = 64;

@@ -1,12 +1,12 @@
-//! The kernel's routing in a network namespace, with the traffic of `peer/traffic/frame.h`: from a source that costs next to
-//! nothing to an interface that drops.
+//! The kernel's routing in a network namespace, with the traffic of `peer/traffic/frame.h`: from a source that costs
+//! next to nothing to an interface that drops.
 //!
 //! ```text
 //!  bpf/frames.c ──▶ receive function of `in` ──▶ routes, neighbours ──▶ `out`: a bridge without ports
 //! ```
 //!
-//! All of it runs in the system call of one thread, on one core. The kernel builds an skb for each packet, as it does for one
-//! of a NIC's driver that runs an XDP program.
+//! All of it runs in the system call of one thread, on one core. The kernel builds an skb for each packet, as it does
+//! for one of a NIC's driver that runs an XDP program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,8 +35,8 @@ const PACKETS: u32 = 256 * BURST;
 /// Bytes of a frame (`NETVM_BENCH_FRAME` in `peer/traffic/frame.h`).
 const FRAME: u32 = 60;
 
-/// The namespace: it forwards, accepts any source address, and sends no packets itself. The bridge stays without a carrier,
-/// which a route ignores.
+/// The namespace: it forwards, accepts any source address, and sends no packets itself. The bridge stays without a
+/// carrier, which a route ignores.
 const SETUP: &[&str] = &[
     "link add in address 02:00:00:00:00:01 type veth peer name end",
     "link add out type bridge mcast_snooping 0",
@@ -136,7 +136,8 @@ impl FrameSource {
                 map.set(n, *address, 0).map_err(failed)?;
             }
         }
-        // struct xdp_md of include/uapi/linux/bpf.h: data, its end, metadata, ingress interface and queue, egress interface.
+        // struct xdp_md of include/uapi/linux/bpf.h: data, its end, metadata, ingress interface and queue, egress
+        // interface.
         let context = [0, FRAME, 0, interface, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
         let mut frame_source = Self { loaded, context };
         frame_source.program().and_then(Xdp::load).map_err(failed)?;

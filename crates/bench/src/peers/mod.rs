@@ -27,8 +27,8 @@ fn kill_with_parent(command: &mut Command) {
     }
 }
 
-/// Runs this program as a peer in a child process, because DPDK starts only once per process and a namespace is for ever;
-/// returns its result.
+/// Runs this program as a peer in a child process, because DPDK starts only once per process and a namespace is for
+/// ever; returns its result.
 ///
 /// # Errors
 /// [`BenchError::Peer`] with its message.

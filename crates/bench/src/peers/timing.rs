@@ -1,5 +1,5 @@
-//! Latency between two guests: the first sends packets at even intervals, the second counts their latencies in a histogram.
-//! The guests' part is `peer/traffic/timing.c`, which shares a file with this module.
+//! Latency between two guests: the first sends packets at even intervals, the second counts their latencies in a
+//! histogram. The guests' part is `peer/traffic/timing.c`, which shares a file with this module.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

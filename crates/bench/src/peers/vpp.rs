@@ -1,5 +1,6 @@
-//! VPP's way of an IPv4 packet, by VPP's own counters: a worker's packet generator sends the traffic of `engine-N` from one of
-//! its interfaces, and VPP routes it to another. The time of the generator itself is left out, so that the source costs nothing.
+//! VPP's way of an IPv4 packet, by VPP's own counters: a worker's packet generator sends the traffic of `engine-N` from
+//! one of its interfaces, and VPP routes it to another. The time of the generator itself is left out, so that the
+//! source costs nothing.
 //!
 //! Debian has no VPP. `NETVM_BENCH_VPP` names the folder of `vpp` and `vppctl`; without it there is no such case.
 
@@ -199,8 +200,9 @@ fn failed(problem: String) -> BenchError {
     BenchError::Peer { peer: NAME, problem }
 }
 
-/// Cycles per forwarded packet of all nodes but the generator, in what `show runtime` prints: name, state, calls, packets,
-/// suspensions, cycles for each packet, packets of a call. A state may have blanks, so the columns are counted from the end.
+/// Cycles per forwarded packet of all nodes but the generator, in what `show runtime` prints: name, state, calls,
+/// packets, suspensions, cycles for each packet, packets of a call. A state may have blanks, so the columns are counted
+/// from the end.
 fn cycles_of(text: &str) -> Option<f64> {
     let (mut cycles, mut forwarded) = (0.0, 0.0);
     for line in text.lines() {

@@ -61,8 +61,8 @@ impl Guest {
         Self::with_interface(program, "program eth0", CardKind::VhostUser, Processor { accel, core })
     }
 
-    /// Makes the image of an ordinary guest that runs a shell command once its interface on a card of this kind is up. The
-    /// command can start the program as `program`.
+    /// Makes the image of an ordinary guest that runs a shell command once its interface on a card of this kind is up.
+    /// The command can start the program as `program`.
     ///
     /// # Errors
     /// As for [`Guest::nf`]; [`BenchError::Guest`] if no QEMU supports netvm's e1000 cards.
@@ -212,8 +212,8 @@ impl Drop for Running {
     }
 }
 
-/// Makes an image with the script; `words` are its arguments after the folder. The script caches the kernel package beside
-/// `program`. Returns a folder with a kernel and an initramfs.
+/// Makes an image with the script; `words` are its arguments after the folder. The script caches the kernel package
+/// beside `program`. Returns a folder with a kernel and an initramfs.
 ///
 /// # Errors
 /// [`BenchError::Guest`] says why not.

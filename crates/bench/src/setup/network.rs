@@ -66,7 +66,8 @@ pub fn bring_up(interface: &str, core: u32) -> Result<(), BenchError> {
     fs::write(&queue, mask).map_err(BenchError::system(queue))
 }
 
-/// Makes the kernel poll an interface whose driver runs an XDP program in threads (threaded NAPI), and pins them to a core.
+/// Makes the kernel poll an interface whose driver runs an XDP program in threads (threaded NAPI), and pins them to a
+/// core.
 pub fn pin_threads(interface: &str, core: u32) {
     // A veth without such a program has no NAPI: the kernel refuses, and RPS applies.
     let _ = fs::write(format!("/sys/class/net/{interface}/threaded"), "1");

@@ -191,8 +191,8 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Ends the NFs before the engine. An engine that ends while NFs have packets never frees their pool, and a benchmark
-    /// starts hundreds of engines.
+    /// Ends the NFs before the engine. An engine that ends while NFs have packets never frees their pool, and a
+    /// benchmark starts hundreds of engines.
     fn drop(&mut self) {
         for nf in &mut self.nfs {
             let _ = nf.kill();

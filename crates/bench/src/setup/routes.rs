@@ -127,7 +127,8 @@ impl RouteTable {
     }
 }
 
-/// Destinations in network order, each in a uniformly chosen route, without addresses to which a router must not forward.
+/// Destinations in network order, each in a uniformly chosen route, without addresses to which a router must not
+/// forward.
 pub fn destinations(table: &RouteTable, count: usize) -> Vec<u32> {
     let Addresses::V4(addresses) = table.addresses(IpFamily::V4, Pattern::Routes) else { return Vec::new() };
     let may_be_forwarded = |address: &u32| {

@@ -1,5 +1,5 @@
-//! The traffic of comparisons, the same for all sides: see `peer/traffic/traffic.c` for its contents and how a port receives
-//! it.
+//! The traffic of comparisons, the same for all sides: see `peer/traffic/traffic.c` for its contents and how a port
+//! receives it.
 
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +58,8 @@ impl Traffic {
         attach(&Options { flows, new_macs: 0, destinations: destinations.as_ptr() })
     }
 
-    /// Sets the environment of a program that loads the plug-in. The plug-in creates `ready` when the traffic is attached.
+    /// Sets the environment of a program that loads the plug-in. The plug-in creates `ready` when the traffic is
+    /// attached.
     pub fn describe(self, command: &mut Command, ready: &Path) {
         command.env("NETVM_BENCH_FLOWS", self.flows.unwrap_or(0).to_string());
         command.env("NETVM_BENCH_READY", ready);

@@ -1,5 +1,5 @@
-//! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and prints
-//! the result of each as a JSON object on one line.
+//! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and
+//! prints the result of each as a JSON object on one line.
 
 mod delays;
 pub mod receive;

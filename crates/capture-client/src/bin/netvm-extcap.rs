@@ -1,7 +1,7 @@
 //! `netvm-extcap`: shows the capture points of a running netvmd as interfaces in Wireshark and tshark.
 //!
-//! Wireshark calls it by its extcap protocol (doc/extcap.adoc of Wireshark): to list interfaces, to ask for link types and
-//! options, and to capture into a FIFO.
+//! Wireshark calls it by its extcap protocol (doc/extcap.adoc of Wireshark): to list interfaces, to ask for link types
+//! and options, and to capture into a FIFO.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -2,8 +2,9 @@
 //! Filter", 1993; Linux `Documentation/networking/filter.rst`).
 //!
 //! In comes a program that a client of the API sent. It is verified once: every jump goes forward and stays inside, the
-//! last instruction returns, scratch memory is in range. So a run takes at most as many steps as there are instructions,
-//! whatever the packet holds. Loads beyond the packet end the run, and the packet is rejected, as in libpcap.
+//! last instruction returns, scratch memory is in range. So a run takes at most as many steps as there are
+//! instructions, whatever the packet holds. Loads beyond the packet end the run, and the packet is rejected, as in
+//! libpcap.
 
 mod run;
 mod verify;
@@ -69,8 +70,8 @@ impl Filter {
         self.run_passing(front, length, Direction::None)
     }
 
-    /// Runs it over the front of a packet of `length` bytes. libpcap's `outbound` matches what leaves the engine, an NF or a
-    /// router, also to its kernel; `inbound` matches all others.
+    /// Runs it over the front of a packet of `length` bytes. libpcap's `outbound` matches what leaves the engine, an NF
+    /// or a router, also to its kernel; `inbound` matches all others.
     #[inline]
     #[must_use]
     pub fn run_passing(&self, front: &[u8], length: u32, direction: Direction) -> Outcome {

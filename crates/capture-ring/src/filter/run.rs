@@ -12,8 +12,8 @@ struct Front<'a> {
     is_outbound: bool,
 }
 
-/// Where libpcap's `inbound` and `outbound` load the packet's type (`SKF_AD_OFF + SKF_AD_PKTTYPE` of Linux's filter.h), and
-/// the type of those that go out (`PACKET_OUTGOING`).
+/// Where libpcap's `inbound` and `outbound` load the packet's type (`SKF_AD_OFF + SKF_AD_PKTTYPE` of Linux's filter.h),
+/// and the type of those that go out (`PACKET_OUTGOING`).
 const TYPE_AT: u32 = 0xffff_f004;
 const OUTGOING: u32 = 4;
 

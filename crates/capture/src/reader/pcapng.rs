@@ -1,8 +1,9 @@
 //! Reads the pcapng format (draft-ietf-opsawg-pcapng).
 //!
-//! `pcap-file` parses sections and interface descriptions and keeps what later blocks need, but gets only the options that matter
-//! for timestamps (`described`): a capture must not be refused for a comment in a bad encoding. This module parses packets itself. It
-//! skips all other blocks, of any length, and packets that it cannot read in blocks with a good length.
+//! `pcap-file` parses sections and interface descriptions and keeps what later blocks need, but gets only the options
+//! that matter for timestamps (`described`): a capture must not be refused for a comment in a bad encoding. This module
+//! parses packets itself. It skips all other blocks, of any length, and packets that it cannot read in blocks with a
+//! good length.
 
 use pcap_file::Endianness;
 use pcap_file::pcapng::blocks::{

@@ -1,5 +1,5 @@
-//! Captures of ordinary and broken traffic in every form, which our writer did not write: each is read, or refused for the right reason; the parser agrees
-//! with etherparse on every frame; a copy has the same content.
+//! Captures of ordinary and broken traffic in every form, which our writer did not write: each is read, or refused for
+//! the right reason; the parser agrees with etherparse on every frame; a copy has the same content.
 
 #[path = "../../../wire/tests/common/mod.rs"]
 mod against_etherparse;

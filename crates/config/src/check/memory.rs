@@ -1,4 +1,5 @@
-//! Frames that do not fit into buffers, groups with too many threads, and ports that show packets to a group that does not get them.
+//! Frames that do not fit into buffers, groups with too many threads, and ports that show packets to a group that does
+//! not get them.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +66,8 @@ fn large_buffers(findings: &Findings, host: &Host, port: &PortConfig, place: Spa
         .keep();
 }
 
-/// A port with a `group` of its own whose chains begin in other groups: the NFs of its group can read these packets, too.
+/// A port with a `group` of its own whose chains begin in other groups: the NFs of its group can read these packets,
+/// too.
 fn shown_to(findings: &Findings, host: &Host, port: &PortConfig, place: Span) {
     let Some(group) = port.group.filter(|group| host.nfs.iter().any(|nf| nf.group == *group)) else { return };
     let Some(other) = host.entered_by(&host.rules, port).find(|other| *other != group) else { return };

@@ -71,8 +71,8 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     }
 }
 
-/// Whether packets that a port receives may go to a router, or to another one in the same VLAN, with which it shares them by MAC
-/// address.
+/// Whether packets that a port receives may go to a router, or to another one in the same VLAN, with which it shares
+/// them by MAC address.
 fn leads_to_any(host: &Host, port: PortId, vlan: Option<VlanId>, router: RouterId) -> bool {
     let shares = |other: &&RouterConfig| {
         let is_there = |interface: &RouterInterface| (interface.port, interface.vlan) == (port, vlan);

@@ -1,5 +1,5 @@
-//! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets without a way out,
-//! rules that name a queue of other ports.
+//! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets
+//! without a way out, rules that name a queue of other ports.
 
 use std::collections::{BTreeSet, HashMap};
 

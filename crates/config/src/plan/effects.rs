@@ -209,8 +209,8 @@ fn group(name: &str, old: &Host, new: &Host) -> Option<Effect> {
         .then(|| Effect::RestartNeeded { why: format!("memory of group {name}: {}", texts.join("; ")) })
 }
 
-/// Moves a port that must receive into another group's memory, because its `group`, rules or chains changed. A device that
-/// has the memory registered is reopened.
+/// Moves a port that must receive into another group's memory, because its `group`, rules or chains changed. A device
+/// that has the memory registered is reopened.
 fn moved_port(port: &PortConfig, old: &Host, new: &Host) -> Option<Change> {
     let before = landing_name(old, old.port_named(&port.name)?);
     let after = landing_name(new, port);

@@ -4,7 +4,8 @@ use toml::{Table, Value};
 
 use super::ItemKind;
 
-/// A value without its punctuation: lists with commas, commands with spaces, an empty one as `none`, no value as `unset`.
+/// A value without its punctuation: lists with commas, commands with spaces, an empty one as `none`, no value as
+/// `unset`.
 pub(super) fn value(key: &str, value: Option<&Value>) -> String {
     let text = match value {
         None => return "unset".to_owned(),

@@ -1,4 +1,5 @@
-//! Errors and warnings about a configuration file. Each finding has a place, a message and a remedy; [`miette`] draws it.
+//! Errors and warnings about a configuration file. Each finding has a place, a message and a remedy; [`miette`] draws
+//! it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -93,8 +94,8 @@ kinds! {
         NoLargeBuffers = "config::no_large_buffers",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
-        /// Something that the file names and this machine does not have now. netvmd starts without it, and uses it when it
-        /// is there.
+        /// Something that the file names and this machine does not have now. netvmd starts without it, and uses it when
+        /// it is there.
         Absent = "config::absent",
         /// Two ports on the switch that have the same IP or MAC address.
         SharedAddress = "config::shared_address",

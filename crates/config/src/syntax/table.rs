@@ -1,5 +1,5 @@
-//! Tables of the file. An item lists its keys once ([`Keys::keys`]), each with the form of its value ([`Form`]); a [`Table`]
-//! reads the item from the file by that list, or writes it.
+//! Tables of the file. An item lists its keys once ([`Keys::keys`]), each with the form of its value ([`Form`]); a
+//! [`Table`] reads the item from the file by that list, or writes it.
 //!
 //! A value that cannot be read becomes a finding and leaves the item as it was. The host is used only when there are no
 //! errors, so that nothing has to be undone.

@@ -1,6 +1,6 @@
 /*
- * What Rust needs and only the C compiler knows: values that depend on DPDK's build, and how long structures are. build.rs
- * has this compiled to assembly, which is not assembled, and reads the lines that start with "@netvm" from it.
+ * What Rust needs and only the C compiler knows: values that depend on DPDK's build, and how long structures are.
+ * build.rs has this compiled to assembly, which is not assembled, and reads the lines that start with "@netvm" from it.
  */
 #include "../acl.h"
 #include "../offload.h"

@@ -50,8 +50,8 @@ uint64_t netvm_dma_begin(int device);
 
 /**
  * Detaches it after the copies in flight, and frees their mbufs. -ETIMEDOUT if they take longer than a second: the DMA
- * channel is stopped, the copies in flight are given up, and it must not be used any more. Sets a bit of `calls` for each
- * queue pair whose guest wants a call.
+ * channel is stopped, the copies in flight are given up, and it must not be used any more. Sets a bit of `calls` for
+ * each queue pair whose guest wants a call.
  */
 int netvm_dma_end(int device, int dma, uint64_t *calls);
 

@@ -59,7 +59,9 @@ detach(struct vring_state *state)
 	state->dma = NULL;
 }
 
-/* In packed rings, the used buffer of a chain takes the place of its first descriptor: the processor copies to these. */
+/*
+ * In packed rings, the used buffer of a chain takes the place of its first descriptor: the processor copies to these.
+ */
 uint64_t
 netvm_dma_begin(int device)
 {
@@ -93,7 +95,10 @@ note_done(const struct channel *channel, uint16_t last, uint16_t count)
 	}
 }
 
-/* Asks which copies are done. What a device has failed to copy counts in its statistics, and the guest gets it as it is. */
+/*
+ * Asks which copies are done. What a device has failed to copy counts in its statistics, and the guest gets it as it
+ * is.
+ */
 static void
 poll_channel(const struct channel *channel, int dma)
 {

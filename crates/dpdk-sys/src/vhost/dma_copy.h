@@ -17,7 +17,10 @@ struct channel {
 	/* Held while a thread submits copies or asks which are done. */
 	rte_spinlock_t lock;
 	bool is_taken;
-	/* Copies in flight: what their packets lack, by the low bits of their numbers. NULL: the device is not used any more. */
+	/*
+	 * Copies in flight: what their packets lack, by the low bits of their numbers. NULL: the device is not used any
+	 * more.
+	 */
 	uint32_t **lacks;
 	uint16_t mask;
 };

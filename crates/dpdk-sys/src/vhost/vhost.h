@@ -73,8 +73,8 @@ void netvm_vhost_set_features(int device, uint64_t features);
 void netvm_vhost_set_memory(int device, const struct netvm_vhost_region *regions, uint32_t count);
 
 /**
- * Starts a vring of `size` entries at a position, which has the wrap counter of a packed ring in bit 15. -EINVAL if parts
- * of it are not in the guest's memory, or the position is not in the ring.
+ * Starts a vring of `size` entries at a position, which has the wrap counter of a packed ring in bit 15. -EINVAL if
+ * parts of it are not in the guest's memory, or the position is not in the ring.
  */
 int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addresses *addresses, uint16_t size,
 	uint16_t position);
@@ -87,8 +87,8 @@ struct netvm_vhost_received {
 	/** Packets that were dropped because they are too short or too long. */
 	uint64_t malformed;
 	/**
-	 * A bit for each packet that leaves checksums or segmentation to netvm. Its virtio-net header, unchecked, is in the
-	 * NETVM_VHOST_HEADER bytes before the packet.
+	 * A bit for each packet that leaves checksums or segmentation to netvm. Its virtio-net header, unchecked, is in
+	 * the NETVM_VHOST_HEADER bytes before the packet.
 	 */
 	uint64_t requests;
 };
@@ -99,8 +99,8 @@ uint16_t netvm_vhost_receive(int device, uint16_t vring, struct rte_mempool *poo
 
 /**
  * Copies packets into a receive ring, from the first on, frees the copied ones and adds up their bytes; returns their
- * number. The caller keeps the others: the ring is full, the next packet is longer than the room, the ring holds invalid
- * values, or another thread fills the ring.
+ * number. The caller keeps the others: the ring is full, the next packet is longer than the room, the ring holds
+ * invalid values, or another thread fills the ring.
  */
 uint16_t netvm_vhost_send(int device, uint16_t vring, struct rte_mbuf **mbufs, uint16_t count, uint64_t *bytes);
 

@@ -1,7 +1,7 @@
 //! A [`Batch`] owns the packets of a burst. It is a fixed-size array on a worker's stack, created once.
 //!
-//! Sending moves packets from the batch to a driver; unsent packets stay in the batch. Dropping a batch returns its packets
-//! to their pools.
+//! Sending moves packets from the batch to a driver; unsent packets stay in the batch. Dropping a batch returns its
+//! packets to their pools.
 
 use std::fmt;
 use std::mem::MaybeUninit;

@@ -212,7 +212,8 @@ impl Mbuf {
         unsafe { self.set::<u16, PORT>(port.0) };
     }
 
-    /// Two words for the owner, in the field of the NIC's hash. They keep their value while the packet is out of its pool.
+    /// Two words for the owner, in the field of the NIC's hash. They keep their value while the packet is out of its
+    /// pool.
     #[inline(always)]
     #[must_use]
     pub fn user_data(&self) -> [u32; 2] {
@@ -227,9 +228,9 @@ impl Mbuf {
         unsafe { self.set::<[u32; 2], HASH>(words) };
     }
 
-    /// A number for the owner, in the field of the outer VLAN tag. It keeps its value while the packet is out of its pool. It is
-    /// 0 in a buffer from [`Pool::alloc_into`](crate::Pool::alloc_into), undefined in a packet that a driver has received, and
-    /// that of the original in one from [`Pool::copy_of`](crate::Pool::copy_of).
+    /// A number for the owner, in the field of the outer VLAN tag. It keeps its value while the packet is out of its
+    /// pool. It is 0 in a buffer from [`Pool::alloc_into`](crate::Pool::alloc_into), undefined in a packet that a
+    /// driver has received, and that of the original in one from [`Pool::copy_of`](crate::Pool::copy_of).
     #[inline(always)]
     #[must_use]
     pub fn queue_id(&self) -> u16 {
@@ -240,7 +241,8 @@ impl Mbuf {
     /// Writes [`Mbuf::queue_id`].
     #[inline(always)]
     pub fn set_queue_id(&mut self, number: u16) {
-        // SAFETY: the field is a u16. Drivers read it only of packets with `RTE_MBUF_F_TX_QINQ`, which netvm never sets.
+        // SAFETY: the field is a u16. Drivers read it only of packets with `RTE_MBUF_F_TX_QINQ`, which netvm never
+        // sets.
         unsafe { self.set::<u16, VLAN_TCI_OUTER>(number) };
     }
 
@@ -335,8 +337,8 @@ impl Mbuf {
         length
     }
 
-    /// Copies the first `N` bytes to `out` in a few moves. If the packet is shorter, this includes bytes of the buffer after
-    /// the packet. Returns how many bytes belong to the packet; 0 if the buffer ends before `N` bytes.
+    /// Copies the first `N` bytes to `out` in a few moves. If the packet is shorter, this includes bytes of the buffer
+    /// after the packet. Returns how many bytes belong to the packet; 0 if the buffer ends before `N` bytes.
     #[inline(always)]
     pub fn copy_first<const N: usize>(&self, out: &mut [u8; N]) -> usize {
         if usize::from(self.data_off()) + N > usize::from(self.buf_len()) {
@@ -355,8 +357,8 @@ impl Mbuf {
             // SAFETY: within the first segment, as in `copy_to`; `bytes` is other memory.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), length) };
         } else {
-            // SAFETY: as above. A copy of a known length takes `bytes` from registers; a call would load them again, and
-            // loads that overlap several recent stores wait until all are in the cache.
+            // SAFETY: as above. A copy of a known length takes `bytes` from registers; a call would load them again,
+            // and loads that overlap several recent stores wait until all are in the cache.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), N) };
         }
     }

@@ -1,7 +1,7 @@
 //! Offloads: a packet whose checksum is not computed yet, and a TCP segment or UDP datagram to be cut into packets.
 //!
-//! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to guests
-//! and interfaces that accept them ([`crate::VhostQueue::accepts`]). Before any other use, netvm finishes them.
+//! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to
+//! guests and interfaces that accept them ([`crate::VhostQueue::accepts`]). Before any other use, netvm finishes them.
 
 use std::ptr::NonNull;
 
@@ -159,8 +159,8 @@ impl Mbuf {
         unsafe { sys::netvm_offload_checksum(self.as_ptr().as_ptr()) == 0 }
     }
 
-    /// Computes the Internet checksum (RFC 1071) of the bytes from offset `from` to the end, and writes it at offset `at`.
-    /// Returns false if one of them is outside of the packet.
+    /// Computes the Internet checksum (RFC 1071) of the bytes from offset `from` to the end, and writes it at offset
+    /// `at`. Returns false if one of them is outside of the packet.
     pub fn finish_checksum_at(&mut self, from: u16, at: u16) -> bool {
         // SAFETY: as in `finish_checksum`.
         unsafe { sys::netvm_checksum_at(self.as_ptr().as_ptr(), from.into(), at.into()) == 0 }

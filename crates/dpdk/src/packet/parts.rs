@@ -11,8 +11,8 @@ pub type Part = sys::netvm_part;
 pub const MAX_PARTS: usize = Batch::CAPACITY;
 
 impl Mbuf {
-    /// Builds one packet from buffers that were filled in order with `length` bytes in total. Unused buffers stay in the batch.
-    /// `None` if the bytes do not fit; the batch is then unchanged.
+    /// Builds one packet from buffers that were filled in order with `length` bytes in total. Unused buffers stay in
+    /// the batch. `None` if the bytes do not fit; the batch is then unchanged.
     ///
     /// The buffers are as [`crate::Pool::alloc_frames_into`] gave them, without bytes.
     #[must_use]

@@ -1,14 +1,15 @@
 //! Maps packet memory for devices on the PCI bus.
 //!
-//! DPDK maps its own memory for devices. The caller's memory must be registered with the EAL once, and then mapped for each
-//! device. With an IOMMU, devices use the virtual addresses of this process (an IOMMU of fewer than 48 bits refuses them).
-//! Without one, they use physical addresses, which stay valid only for huge pages; each mbuf gets its physical address.
+//! DPDK maps its own memory for devices. The caller's memory must be registered with the EAL once, and then mapped for
+//! each device. With an IOMMU, devices use the virtual addresses of this process (an IOMMU of fewer than 48 bits
+//! refuses them). Without one, they use physical addresses, which stay valid only for huge pages; each mbuf gets its
+//! physical address.
 //!
-//! All devices under VFIO share a mapping until the last of them is closed. Devices that share their NIC with the kernel
-//! (such as mlx5) have their own mappings.
+//! All devices under VFIO share a mapping until the last of them is closed. Devices that share their NIC with the
+//! kernel (such as mlx5) have their own mappings.
 //!
-//! No test covers this module, because it needs a NIC. It was tested manually with emulated e1000 NICs in a guest: with an
-//! IOMMU and vfio-pci, and without an IOMMU and uio_pci_generic.
+//! No test covers this module, because it needs a NIC. It was tested manually with emulated e1000 NICs in a guest: with
+//! an IOMMU and vfio-pci, and without an IOMMU and uio_pci_generic.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -9,13 +9,13 @@ use crate::log::{quoted, reason};
 /// The mempool handler, which stores free packets that are not in a thread's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// Last in, first out (`stack`): reuses the most recently used buffers, so that the working set fits into the processor's
-    /// caches even if one thread allocates packets and another frees them. Takes a spinlock when a thread's cache overflows
-    /// or is empty. Falls back to [`Store::Ring`] if the handler is not installed.
+    /// Last in, first out (`stack`): reuses the most recently used buffers, so that the working set fits into the
+    /// processor's caches even if one thread allocates packets and another frees them. Takes a spinlock when a thread's
+    /// cache overflows or is empty. Falls back to [`Store::Ring`] if the handler is not installed.
     #[default]
     Stack,
-    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): cycles through all buffers when threads' caches
-    /// overflow.
+    /// First in, first out without a lock (`ring_mp_mc`, DPDK's default): cycles through all buffers when threads'
+    /// caches overflow.
     Ring,
 }
 
@@ -33,8 +33,8 @@ impl Store {
 pub struct PoolOptions {
     /// NUMA node for the headers; `None`: any node.
     pub node: Option<NumaNode>,
-    /// Cache size of each registered thread in packets: 0 to 512, and at most two thirds of the buffers. A thread returns
-    /// packets to the store when its cache holds more than 1.5 times as many.
+    /// Cache size of each registered thread in packets: 0 to 512, and at most two thirds of the buffers. A thread
+    /// returns packets to the store when its cache holds more than 1.5 times as many.
     pub cache: u32,
     /// Where the pool keeps its other free packets.
     pub store: Store,

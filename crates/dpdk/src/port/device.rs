@@ -68,7 +68,8 @@ pub enum Device {
     /// A NIC that is bound to a driver for user space (vfio-pci), or has one that shares it (mlx5).
     ///
     /// Many NICs round the room of a buffer down to a power of two: buffers of 2,176 bytes suffice for an MTU of 1,500.
-    /// Without an IOMMU, the pool's memory must be in huge pages, and the buffer size must divide the page size (4,096).
+    /// Without an IOMMU, the pool's memory must be in huge pages, and the buffer size must divide the page size
+    /// (4,096).
     Pci {
         /// Where it is.
         address: PciAddress,

@@ -97,8 +97,8 @@ impl Port {
         &self.inner.pool
     }
 
-    /// Lets the device send packets of another pool. NICs read packets by DMA and need this before the first such packet;
-    /// other devices send packets of any pool.
+    /// Lets the device send packets of another pool. NICs read packets by DMA and need this before the first such
+    /// packet; other devices send packets of any pool.
     ///
     /// The port keeps a reference to the pool.
     ///

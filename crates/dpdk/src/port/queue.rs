@@ -89,8 +89,8 @@ impl TxQueue {
 
     /// Sends packets from the front of the batch and returns how many; the others stay in order.
     ///
-    /// The driver may never accept the first unsent packet, for example if it is longer than the MTU. Drop the rest after one
-    /// or two attempts.
+    /// The driver may never accept the first unsent packet, for example if it is longer than the MTU. Drop the rest
+    /// after one or two attempts.
     #[inline]
     pub fn burst(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len() as u16;

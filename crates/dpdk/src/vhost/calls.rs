@@ -1,7 +1,7 @@
 //! The eventfds by which guests are notified (call descriptors).
 //!
-//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So calls are sent by
-//! the kernel (a [`Signaller`]), within a rate limit.
+//! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So calls are
+//! sent by the kernel (a [`Signaller`]), within a rate limit.
 //!
 //! ```text
 //!   guest ── SET_VRING_CALL, eventfd ──▶ list by device and vring

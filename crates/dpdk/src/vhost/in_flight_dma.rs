@@ -31,7 +31,8 @@ impl InFlightDma {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Attaches the DMA channel to a device that no worker uses. Returns a bit mask of the queue pairs that it copies to.
+    /// Attaches the DMA channel to a device that no worker uses. Returns a bit mask of the queue pairs that it copies
+    /// to.
     pub(super) fn attach(&self, device: i32) -> u64 {
         if self.is_stuck() {
             return 0;

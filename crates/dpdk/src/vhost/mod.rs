@@ -114,7 +114,8 @@ pub struct VhostStatus {
     /// It truncated memory that it shares (the file is shorter than the mapping). It stays disconnected until it
     /// connects again.
     pub truncated: bool,
-    /// Its driver has begun, but its front-end shares no memory with netvm, or a copy that does not change. No packet passes.
+    /// Its driver has begun, but its front-end shares no memory with netvm, or a copy that does not change. No packet
+    /// passes.
     pub unshared: bool,
     /// If no guest is connected: why the last guest was disconnected.
     pub refused: Option<Refusal>,
@@ -129,8 +130,8 @@ pub struct VhostStatus {
 pub struct VhostPort(Arc<Served>);
 
 impl VhostPort {
-    /// Starts to serve a socket. The returned queues are for the workers. The DMA channel, if any, copies packets to the guest;
-    /// the memory of all pools of these packets must stay mapped while the port is open.
+    /// Starts to serve a socket. The returned queues are for the workers. The DMA channel, if any, copies packets to
+    /// the guest; the memory of all pools of these packets must stay mapped while the port is open.
     ///
     /// # Errors
     /// [`VhostError`] names the socket and the obstacle.

@@ -93,8 +93,9 @@ impl VhostQueue {
     }
 
     /// Copies packets from the guest into mbufs of the pool and adds them to the batch: at most `most`, and at most its
-    /// room. Calls `note` with each packet that leaves checksums or segmentation to netvm, and with its virtio-net header,
-    /// which may be anything; packets for which it returns false are dropped. Returns how many packets were malformed.
+    /// room. Calls `note` with each packet that leaves checksums or segmentation to netvm, and with its virtio-net
+    /// header, which may be anything; packets for which it returns false are dropped. Returns how many packets were
+    /// malformed.
     #[inline]
     pub fn receive(
         &mut self,
@@ -126,8 +127,8 @@ impl VhostQueue {
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
             let mempool = pool.mempool();
-            // SAFETY: the device is there until the read section ends; there is room for `most` pointers, and the pool is
-            // alive.
+            // SAFETY: the device is there until the read section ends; there is room for `most` pointers, and the pool
+            // is alive.
             let count = unsafe {
                 sys::netvm_vhost_receive(active.device, vring, mempool, spare, most, &raw mut others)
             };
@@ -309,8 +310,8 @@ fn suppress(active: ActiveDevice, pairs: u64) {
     }
 }
 
-/// Calls `note` for the packets of a burst that begins at `first` whose bits are set, and drops those for which it returns
-/// false. Returns how many it dropped.
+/// Calls `note` for the packets of a burst that begins at `first` whose bits are set, and drops those for which it
+/// returns false. Returns how many it dropped.
 fn note_requests(
     batch: &mut Batch,
     first: usize,

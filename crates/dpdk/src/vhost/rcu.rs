@@ -9,12 +9,13 @@
 //!   publisher: state = none;  heavy fence;  if section is odd: wait until it changes
 //! ```
 //!
-//! A counter and not a flag, because a publisher might never see an owner outside of a section if it enters again at once.
+//! A counter and not a flag, because a publisher might never see an owner outside of a section if it enters again at
+//! once.
 //!
-//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is in a section. This needs a
-//! full fence on both sides. The publisher calls `membarrier(2)`, which makes every thread of the process execute a full
-//! fence, so a compiler fence is enough for the owner: a section costs two stores, and a load of lines that other threads
-//! seldom write. On kernels without `membarrier`, the owner executes a full fence.
+//! Either the owner sees that the device is withdrawn, or the publisher sees that the owner is in a section. This needs
+//! a full fence on both sides. The publisher calls `membarrier(2)`, which makes every thread of the process execute a
+//! full fence, so a compiler fence is enough for the owner: a section costs two stores, and a load of lines that other
+//! threads seldom write. On kernels without `membarrier`, the owner executes a full fence.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Handles guests that truncate memory that they share.
 //!
 //! A guest passes files (memfds), which netvm maps. This module records where each guest's memory is mapped, before any
-//! thread touches it. When a thread touches a page that is missing, [`lost_pages`] fills it and marks the guest. A thread
-//! of this module then withdraws marked guests, so that no thread uses their memory any more.
+//! thread touches it. When a thread touches a page that is missing, [`lost_pages`] fills it and marks the guest. A
+//! thread of this module then withdraws marked guests, so that no thread uses their memory any more.
 
 use std::io;
 use std::sync::OnceLock;

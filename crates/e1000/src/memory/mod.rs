@@ -168,8 +168,8 @@ impl GuestMemory {
     /// Maps the page that contains an address a second time. `None` if the guest cannot write there.
     pub(crate) fn page(&self, address: u64) -> Option<Page> {
         let (origin, _) = self.chunk(address & !(PAGE - 1), PAGE as usize, true)?;
-        // SAFETY: ranges are of whole pages, so that `chunk` has found one that is mapped and shared. With an old size of 0
-        // its mapping stays as it is, and the new one is where the kernel chooses.
+        // SAFETY: ranges are of whole pages, so that `chunk` has found one that is mapped and shared. With an old size
+        // of 0 its mapping stays as it is, and the new one is where the kernel chooses.
         let base = unsafe { mremap(origin.cast(), 0, PAGE as usize, MremapFlags::MAYMOVE) }.ok()?;
         Some(Page { base: NonNull::new(base.cast())?, origin })
     }
@@ -199,8 +199,8 @@ impl GuestMemory {
     #[inline]
     pub(crate) fn load(&self, address: u64) -> Option<[u64; 2]> {
         let words = self.descriptor(address, false)?;
-        // SAFETY: `descriptor` has checked that both words are mapped and aligned; the guest may change them at any time,
-        // which atomic accesses allow.
+        // SAFETY: `descriptor` has checked that both words are mapped and aligned; the guest may change them at any
+        // time, which atomic accesses allow.
         let word = |n| unsafe { AtomicU64::from_ptr(words.wrapping_add(n)) }.load(Ordering::Relaxed);
         Some([u64::from_le(word(0)), u64::from_le(word(1))])
     }

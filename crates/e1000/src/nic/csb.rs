@@ -108,8 +108,8 @@ impl Csb {
         }
     }
 
-    /// Packets were sent: the head of a ring of `count` descriptors has moved from `begin` to `head`. Returns whether the
-    /// driver wants an interrupt.
+    /// Packets were sent: the head of a ring of `count` descriptors has moved from `begin` to `head`. Returns whether
+    /// the driver wants an interrupt.
     #[inline]
     pub(crate) fn note_sent(&self, begin: u32, head: u32, count: u32) -> bool {
         self.store(field::HOST_TDH, head);

@@ -6,16 +6,16 @@ pub enum Model {
     /// Intel 82540EM, which drivers call e1000: INTx.
     #[default]
     I82540,
-    /// Intel 82574L, which drivers call e1000e: MSI-X, a vector for each direction. Its registers are in the "Intel 82574
-    /// GbE Controller Family Datasheet", revision 3.4.
+    /// Intel 82574L, which drivers call e1000e: MSI-X, a vector for each direction. Its registers are in the "Intel
+    /// 82574 GbE Controller Family Datasheet", revision 3.4.
     I82574,
 }
 
 /// How a driver's writes of TDT and RDT arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbells {
-    /// Through pages that the guest maps. A client that handles INTx itself, as QEMU does without KVM, takes them away from
-    /// the guest at the first interrupt, and waits for an answer to each write from then on.
+    /// Through pages that the guest maps. A client that handles INTx itself, as QEMU does without KVM, takes them away
+    /// from the guest at the first interrupt, and waits for an answer to each write from then on.
     Mapped,
     /// As messages that the client does not wait for (posted writes).
     Posted,

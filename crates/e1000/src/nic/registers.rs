@@ -5,7 +5,8 @@
 pub(crate) const BAR_BYTES: u64 = 128 << 10;
 /// Bytes of the I/O window, address and data: BAR 1, or BAR 2 of an 82574.
 pub(crate) const IO_BYTES: u64 = 64;
-/// Bytes of BAR 3 of an 82574, which holds the MSI-X table and, behind [`MSIX_PENDING`], what is pending. The client has both.
+/// Bytes of BAR 3 of an 82574, which holds the MSI-X table and, behind [`MSIX_PENDING`], what is pending. The client
+/// has both.
 pub(crate) const MSIX_BYTES: u64 = 16 << 10;
 pub(crate) const MSIX_PENDING: u32 = 8 << 10;
 /// Registers lie below; flash and packet memory above read as 0.

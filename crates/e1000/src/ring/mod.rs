@@ -71,7 +71,8 @@ impl Shared {
         }
     }
 
-    /// After registers or lines were changed: the worker learns whether the card is in use and whether an interrupt waits.
+    /// After registers or lines were changed: the worker learns whether the card is in use and whether an interrupt
+    /// waits.
     pub(crate) fn note_activity(&self, device: &Device) {
         let is_enabled = device.register(RCTL) & RCTL_EN != 0 || device.register(TCTL) & TCTL_EN != 0;
         self.is_active.store(device.is_bus_master && is_enabled, Ordering::Relaxed);
@@ -179,8 +180,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// `None` for a ring without descriptors, or with a head or tail outside it. `tail`: as a communication status block
-    /// has it.
+    /// `None` for a ring without descriptors, or with a head or tail outside it. `tail`: as a communication status
+    /// block has it.
     #[inline]
     fn read(pages: &Pages, registers: u32, tail: Option<u32>) -> Option<Self> {
         let load = |register| pages.load(registers + register);
@@ -233,8 +234,8 @@ fn is_sending(device: &Device) -> bool {
     device.register(TCTL) & TCTL_EN != 0
 }
 
-/// Completes the descriptors that another process had begun to write when it was killed, and announces all that the guest may
-/// not know of.
+/// Completes the descriptors that another process had begun to write when it was killed, and announces all that the
+/// guest may not know of.
 pub(crate) fn go_on(device: &mut Device) {
     device.complete_sent();
     device.repeat_received();

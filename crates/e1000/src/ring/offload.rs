@@ -1,8 +1,9 @@
 //! Offloads that a guest requests from its card, as the engine carries it beside a packet.
 //!
 //! A driver that leaves a checksum to the card has put the pseudo header's sum into its field. Before a segment is cut,
-//! it also leaves the IP header's length and checksum to the card, and its pseudo header has no length (SDM 3.3.6). What
-//! goes on is a whole packet as other ports have it: with its own length, and a pseudo header's sum that includes it.
+//! it also leaves the IP header's length and checksum to the card, and its pseudo header has no length (SDM 3.3.6).
+//! What goes on is a whole packet as other ports have it: with its own length, and a pseudo header's sum that includes
+//! it.
 
 use netvm_vnet::{Pending, Segments};
 use netvm_wire::checksum::internet_checksum;

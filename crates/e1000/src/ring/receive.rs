@@ -34,8 +34,8 @@ const END_OF_PACKET: u64 = 1 << 1;
 const IGNORE_CHECKSUMS: u64 = 1 << 2;
 /// The VLAN tag is in `special`.
 const STRIPPED: u64 = 1 << 3;
-/// The second half of a descriptor that is not done, though the head has passed it: no length, no status. A guest sees it only if
-/// this process is killed then.
+/// The second half of a descriptor that is not done, though the head has passed it: no length, no status. A guest sees
+/// it only if this process is killed then.
 const UNFINISHED: u64 = 0x6e76 << 48;
 
 /// Why the guest does not get a packet.

@@ -290,8 +290,9 @@ impl Device {
         Step::Sent
     }
 
-    /// Marks the descriptors from the head to `end` as done where the guest wants to know, and moves the head there first:
-    /// the guest fills done descriptors again, and a process that goes on after this one must not take these for others.
+    /// Marks the descriptors from the head to `end` as done where the guest wants to know, and moves the head there
+    /// first: the guest fills done descriptors again, and a process that goes on after this one must not take these for
+    /// others.
     #[inline]
     fn write_back(&self, ring: &mut Ring, end: u32, reports: &mut Reports) {
         self.state.set_sending(Some(ring.head));

@@ -97,7 +97,8 @@ impl Session {
         self.files
     }
 
-    /// Goes on with the client of another process: connects its memory and lines to the card. `None` if files are missing.
+    /// Goes on with the client of another process: connects its memory and lines to the card. `None` if files are
+    /// missing.
     pub(crate) fn reopen(mut self, device: &mut Device, mut left: FilesLeft) -> Option<Self> {
         let ranges = device.load(|from| {
             self.has_version = from.next() != 0;
@@ -249,7 +250,8 @@ impl Session {
         Ok(Reply::default())
     }
 
-    /// Connects MSI-X vectors from `start` on, or disconnects them: all, if `count` is 0. A message has one descriptor at most.
+    /// Connects MSI-X vectors from `start` on, or disconnects them: all, if `count` is 0. A message has one descriptor
+    /// at most.
     fn set_vectors(
         &mut self,
         interrupts: &mut Interrupts,

@@ -147,8 +147,8 @@ impl Stream {
         }
         // If the client has sent more, it has the reply.
         if header.wants_reply && !self.has_unread()? && !self.has_more_within(LIMIT)? {
-            // Whether it was sent is not known. A reply to no request is ignored if it is only a header; a client that waits takes the
-            // register for 0.
+            // Whether it was sent is not known. A reply to no request is ignored if it is only a header; a client that
+            // waits takes the register for 0.
             self.send(&header.reply(&[]), None)?;
         }
         self.finish()

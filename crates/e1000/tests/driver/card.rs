@@ -202,8 +202,8 @@ impl Driver {
         self.tx = (self.tx + 1) % COUNT;
     }
 
-    /// Puts the parts of a packet into buffers and the ring, with `command` in all of their descriptors, `options` in the
-    /// first, and the end of the packet in the last.
+    /// Puts the parts of a packet into buffers and the ring, with `command` in all of their descriptors, `options` in
+    /// the first, and the end of the packet in the last.
     pub fn send(&mut self, parts: &[&[u8]], command: u64, options: u64, special: u64) {
         for (n, part) in parts.iter().enumerate() {
             let buffer = TX_BUFFERS + u64::from(self.tx) * 4096;

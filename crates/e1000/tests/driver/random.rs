@@ -49,8 +49,8 @@ impl Neighbour {
     }
 }
 
-/// Takes steps on one card after the other, with the worker's turns in between, and checks that a neighbour's traffic goes
-/// on and that each card serves its next client.
+/// Takes steps on one card after the other, with the worker's turns in between, and checks that a neighbour's traffic
+/// goes on and that each card serves its next client.
 fn disturb(step: Step) {
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     println!("seed {seed}");

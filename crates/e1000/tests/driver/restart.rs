@@ -153,7 +153,8 @@ fn all_state_of_a_card_outlives_its_process() {
     client.map(FIRST + BYTES, 8192, &more).unwrap();
     client.map(FIRST + BYTES + 8192, 4096, &more).unwrap();
     client.call(DMA_UNMAP, &unmap(FIRST + BYTES, 8192), None).unwrap();
-    // A register, the multicast table, ITR, the PHY, an EEPROM that is being read bit by bit, the I/O window, an enabled cause.
+    // A register, the multicast table, ITR, the PHY, an EEPROM that is being read bit by bit, the I/O window, an
+    // enabled cause.
     client.set(0x5200, 0x1234_5678);
     client.set(0xc4, 1000);
     client.set(0x20, 0x0424_0d11);

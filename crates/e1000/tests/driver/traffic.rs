@@ -201,7 +201,8 @@ fn an_interrupt_that_waits_for_its_line_or_its_time_is_not_lost() {
     assert!(is_signalled(&line), "the cause was enabled before");
     card.client.get(ICR);
     card.client.unmask();
-    // A cause that comes from a register while the interval of 0xffff * 256 ns is not over: no packet will tell the worker.
+    // A cause that comes from a register while the interval of 0xffff * 256 ns is not over: no packet will tell the
+    // worker.
     card.client.set(0xc4, 0xffff);
     card.client.set(0xc8, 0x80);
     assert!(is_signalled(&line) || card.queue.is_pending());

@@ -2,11 +2,11 @@
 //! them before it frees their buffers.
 //!
 //! A sweep finds these packets together with packets that still wait in the NF's rings; the contents of the rings show
-//! which ones wait. NFs write to rings, so the rings only decide which packets are copied. A packet that another NF passes
-//! on at this moment may be among them.
+//! which ones wait. NFs write to rings, so the rings only decide which packets are copied. A packet that another NF
+//! passes on at this moment may be among them.
 //!
-//! The packets are in the order in which the NF took them, ring by ring if it has several. The slots of the rings show the
-//! order, because a slot keeps its descriptor until the next lap.
+//! The packets are in the order in which the NF took them, ring by ring if it has several. The slots of the rings show
+//! the order, because a slot keeps its descriptor until the next lap.
 //!
 //! Cost: nothing until an NF ends. Then one pass over its rings, and at most 64 copies of 2 KiB, for each worker.
 
@@ -84,7 +84,8 @@ impl HeldPacketCollector {
         self
     }
 
-    /// Records which of a worker's packets wait in the rings, and the order in which the NF took the others. Does so only once.
+    /// Records which of a worker's packets wait in the rings, and the order in which the NF took the others. Does so
+    /// only once.
     pub(super) fn mark_waiting(&mut self, worker: WorkerId) {
         if std::mem::replace(&mut self.is_marked, true) {
             return;

@@ -20,31 +20,31 @@
 //! | out, in order | nobody | the in-order queue of the NF thread that it was handed to: `queue` |
 //! | out, in table | nobody | its word of the in-flight table: `table` |
 //!
-//! A packet that is out is in one queue or in the table, never in both. So it comes back only once, whatever an NF returns.
-//! Only the worker that handed it out can take it back, from any NF thread of the trust group.
+//! A packet that is out is in one queue or in the table, never in both. So it comes back only once, whatever an NF
+//! returns. Only the worker that handed it out can take it back, from any NF thread of the trust group.
 //!
 //! - Private and trusted: the queues (one worker's) and the table (one per memory, each word with one writer). Only the
 //!   engine maps them.
 //! - Shared and not trusted: descriptors that NFs return. A descriptor chooses the buffer; the queue or the table
 //!   decides whether the packet was out. Its bounds are checked before the mbuf gets them.
-//! - Shared, and only a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has the
-//!   buffer. It only decides what a sweep takes (`sweep`). An NF that writes false owners can hide its own buffers from a
-//!   sweep; the audit of its group (`manager/nfs/audit.rs`) then finds them by their generation.
+//! - Shared, and only a hint: the owner table, one byte per buffer, in which the last holder wrote which NF thread has
+//!   the buffer. It only decides what a sweep takes (`sweep`). An NF that writes false owners can hide its own buffers
+//!   from a sweep; the audit of its group (`manager/nfs/audit.rs`) then finds them by their generation.
 //!
 //! # Order
 //!
-//! A comparison with the queue is the cheapest way to take packets back (`take_back`), so the engine learns which NF threads
-//! keep the order:
+//! A comparison with the queue is the cheapest way to take packets back (`take_back`), so the engine learns which NF
+//! threads keep the order:
 //!
 //! - A thread returns the packets that it got, or, as the last hop of a chain, the packets that the first hop got. Its
-//!   *source* is the NF thread with whose queue the engine compares what it returns. If the next descriptor is neither in
-//!   the source's queue nor in the table, the engine searches for a queue with this packet at its front, and makes it the
-//!   source, up to [`MAX_CHANGES`] times in a tick.
-//! - If no queue has the packet at its front, or the source changes too often, the engine *gives up order* in this memory:
-//!   every queue spills and closes until the next tick. A reordering NF then costs a table access for each packet, but no
-//!   search.
-//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed until
-//!   the next tick, because the engine may have given up order before the NF attached.
+//!   *source* is the NF thread with whose queue the engine compares what it returns. If the next descriptor is neither
+//!   in the source's queue nor in the table, the engine searches for a queue with this packet at its front, and makes
+//!   it the source, up to [`MAX_CHANGES`] times in a tick.
+//! - If no queue has the packet at its front, or the source changes too often, the engine *gives up order* in this
+//!   memory: every queue spills and closes until the next tick. A reordering NF then costs a table access for each
+//!   packet, but no search.
+//! - Queues spill before anything reads the table (commands, sweeps, views), and once per tick. A new queue is closed
+//!   until the next tick, because the engine may have given up order before the NF attached.
 //!
 //! # Cost
 //!
@@ -191,8 +191,8 @@ impl InFlight {
         });
     }
 
-    /// Called if `first` is neither at the front of its source's queue nor in the table. Searches for a queue with `first` at
-    /// its front, or gives up order. Returns whether another attempt may succeed.
+    /// Called if `first` is neither at the front of its source's queue nor in the table. Searches for a queue with
+    /// `first` at its front, or gives up order. Returns whether another attempt may succeed.
     #[cold]
     fn find_source(&mut self, link: LinkId, first: u32) -> bool {
         let Some(thread) = self.threads[link.index()].as_deref() else { return false };
@@ -243,8 +243,8 @@ impl InFlight {
     }
 }
 
-/// Makes an NF thread the owner of packets' buffers, and stores the packets' spans. Not inlined, so that its values stay in
-/// registers.
+/// Makes an NF thread the owner of packets' buffers, and stores the packets' spans. Not inlined, so that its values
+/// stay in registers.
 #[inline(never)]
 fn set_owners(owners: OwnerWriter<'_>, packets: &[Mbuf], spans: &mut [Span; Batch::CAPACITY]) {
     for (mbuf, span) in packets.iter().zip(spans) {

@@ -1,7 +1,7 @@
 //! The in-order queue of one NF thread: the packets that one worker handed to it, oldest first.
 //!
-//! Most NFs return packets unchanged and in order. A comparison with the front of this queue then recognises them, without
-//! an access to the in-flight table or the mbufs. Packets that do not fit go to the table.
+//! Most NFs return packets unchanged and in order. A comparison with the front of this queue then recognises them,
+//! without an access to the in-flight table or the mbufs. Packets that do not fit go to the table.
 //!
 //! Cost per packet: 16 bytes written when it is handed out, and read in order when it comes back.
 

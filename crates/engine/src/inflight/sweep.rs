@@ -74,7 +74,8 @@ impl Sweeps {
         self.0.is_empty()
     }
 
-    /// Does a slice of the oldest sweep. After the last slice, returns the result, and the request, which the manager frees.
+    /// Does a slice of the oldest sweep. After the last slice, returns the result, and the request, which the manager
+    /// frees.
     pub(crate) fn step(&mut self, in_flight: &mut InFlight) -> Option<(Swept, SweepRequest)> {
         let Sweep { request, stranded: done, next, buffers } = self.0.front_mut()?;
         let SweepRequest { table, what, .. } = request;

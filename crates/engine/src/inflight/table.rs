@@ -172,8 +172,8 @@ impl InFlightTable {
         next
     }
 
-    /// Publishes the number of packets in the in-order queue of an NF thread. A reader that sees a lower number also sees the
-    /// table words of the packets that the queue has spilled.
+    /// Publishes the number of packets in the in-order queue of an NF thread. A reader that sees a lower number also
+    /// sees the table words of the packets that the queue has spilled.
     #[inline(always)]
     pub(super) fn set_level(&self, worker: WorkerId, nf_thread: NfThreadId, level: usize) {
         self.levels[worker.index()].0[nf_thread.index()].store(level as u32, Ordering::Release);
@@ -228,15 +228,15 @@ impl InFlightTable {
         self.sweep(range, worker, |_| true, |_, _| {})
     }
 
-    /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`. Returns their
-    /// number.
+    /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`. Returns
+    /// their number.
     pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
         let is_older = |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current);
         self.sweep(range, worker, is_older, |_, _| {})
     }
 
-    /// Table → free, for `stranded` buffers that `worker` handed out and whose owner, by the owner table, is the given NF
-    /// thread. Returns their number.
+    /// Table → free, for `stranded` buffers that `worker` handed out and whose owner, by the owner table, is the given
+    /// NF thread. Returns their number.
     pub(super) fn sweep_stranded(&self, stranded: &[(u32, NfThreadId)], worker: WorkerId) -> u64 {
         let one = |(buffer, to): &(u32, NfThreadId)| {
             self.region.owner(*buffer) == Some(to.0) && self.of(worker).take(*buffer).is_ok()

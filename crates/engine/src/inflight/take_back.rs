@@ -1,13 +1,13 @@
 //! Takes packets back: checks descriptors that an NF thread returned against its source's queue, then against the
 //! in-flight table.
 //!
-//! In: descriptors from the NF's ring, with arbitrary contents. Out: a run of packets that the worker owns and that share a
-//! verdict, with bounds inside their buffers; or one control message; or one refused descriptor.
+//! In: descriptors from the NF's ring, with arbitrary contents. Out: a run of packets that the worker owns and that
+//! share a verdict, with bounds inside their buffers; or one control message; or one refused descriptor.
 //!
-//! Cost per packet in order: the low words of descriptors come from the NF's core (8 lines for 64 packets, prefetched a run
-//! ahead). 15 instructions compare them with the queue, a row of slots at a time and without a branch for each. After a
-//! difference, the rest of the turn handles one descriptor at a time. The check for control messages is one branch per run:
-//! messages differ from packets in the bits that all descriptors of a run share.
+//! Cost per packet in order: the low words of descriptors come from the NF's core (8 lines for 64 packets, prefetched a
+//! run ahead). 15 instructions compare them with the queue, a row of slots at a time and without a branch for each.
+//! After a difference, the rest of the turn handles one descriptor at a time. The check for control messages is one
+//! branch per run: messages differ from packets in the bits that all descriptors of a run share.
 
 use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_region::Geometry;
@@ -17,8 +17,8 @@ use super::InFlight;
 use crate::drop_reason::Violation;
 use crate::ids::LinkId;
 
-/// Shortest packet that an NF may make of another: an Ethernet header. Shorter ones, which captures and guests send, come back
-/// only at the bounds at which they were handed out.
+/// Shortest packet that an NF may make of another: an Ethernet header. Shorter ones, which captures and guests send,
+/// come back only at the bounds at which they were handed out.
 const MIN_LENGTH: u16 = 14;
 
 /// One turn of one NF thread.
@@ -106,7 +106,8 @@ impl InFlight {
         taken
     }
 
-    /// Takes packets that are in the table and that this worker handed to any thread of the group. Returns their number.
+    /// Takes packets that are in the table and that this worker handed to any thread of the group. Returns their
+    /// number.
     #[inline]
     fn take_back_from_table(
         &self,
@@ -142,8 +143,8 @@ impl InFlight {
         taken
     }
 
-    /// Takes one descriptor that is not a packet in the table with bounds that an NF may set. Reads it again: a hostile NF may
-    /// have changed it.
+    /// Takes one descriptor that is not a packet in the table with bounds that an NF may set. Reads it again: a hostile
+    /// NF may have changed it.
     #[cold]
     fn take_one(&self, link: LinkId, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
         let mut returned = Returned::Nothing;

@@ -97,7 +97,7 @@ impl PortWatch {
     }
 }
 
-/// How far a count has gone. A forwarding database that takes the place of another, as its options changed, counts from 0.
+/// How far a count has gone. A forwarding database that replaces another, as its options changed, counts from 0.
 const fn new_since(before: u64, now: u64) -> u64 {
     if now < before { now } else { now - before }
 }

@@ -11,8 +11,8 @@ use netvm_wire::FlowKey;
 use super::decision::Outcome;
 use crate::ids::{ChainId, PortId};
 
-/// The first port number in the flow cache that means egress: one number for each egress port and class of ingress ports.
-/// Entries of received packets have the [`PortId`] of the ingress port.
+/// The first port number in the flow cache that means egress: one number for each egress port and class of ingress
+/// ports. Entries of received packets have the [`PortId`] of the ingress port.
 pub(crate) const FIRST_EGRESS: u16 = netvm_region::MAX_PORTS as u16;
 
 /// The compiled rules of one side, and where their decisions begin.
@@ -114,8 +114,8 @@ pub(crate) struct EgressPolicy {
     pub(crate) lookups: Box<[Lookup]>,
     /// Class of each ingress port, by [`PortId`]; all egress ports share it.
     pub(crate) classes: Arc<[u16]>,
-    /// The number in the flow cache for packets whose ingress port has the first class; other classes have the following
-    /// numbers. `None` if no numbers were left: then each packet is looked up in the rules.
+    /// The number in the flow cache for packets whose ingress port has the first class; other classes have the
+    /// following numbers. `None` if no numbers were left: then each packet is looked up in the rules.
     pub(crate) cached: Option<u16>,
     pub(crate) meter: Option<Arc<Meter>>,
     /// Outcome for packets without a matching rule.

@@ -1,4 +1,5 @@
-//! Limits on punted packets by destination. In: the hash of a router and an address. Out: whether one more packet conforms.
+//! Limits on punted packets by destination. In: the hash of a router and an address. Out: whether one more packet
+//! conforms.
 //!
 //! All workers share a limit, because flows to one destination may be on any of them.
 
@@ -27,14 +28,14 @@ const COUNTS: u64 = (1 << COUNT_BITS) - 1;
 impl DestinationLimit {
     const SLOTS: usize = 1024;
 
-    /// For unresolved neighbours, so that one that never answers does not use up the share of misses: TCP's initial window and a
-    /// few more packets, four times a second.
+    /// For unresolved neighbours, so that one that never answers does not use up the share of misses: TCP's initial
+    /// window and a few more packets, four times a second.
     pub(crate) fn of_misses(hz: u64) -> Self {
         Self::new(hz / 4, 16)
     }
 
-    /// For packets that leave by the interface that received them: one a second, for which the kernel sends an ICMP redirect.
-    /// The kernel itself sends redirects more and more seldom if the sender ignores them.
+    /// For packets that leave by the interface that received them: one a second, for which the kernel sends an ICMP
+    /// redirect. The kernel itself sends redirects more and more seldom if the sender ignores them.
     pub(crate) fn of_redirects(hz: u64) -> Self {
         Self::new(hz, 1)
     }

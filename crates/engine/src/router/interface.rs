@@ -38,7 +38,8 @@ pub struct RouterInterfaceState {
     pub rp_filter: Option<Urpf>,
     /// Packets may have the router's own addresses as source (`accept_local`).
     pub accepts_local: bool,
-    /// The kernel logs or accepts packets with addresses that cannot occur on a link (`log_martians`, `route_localnet`).
+    /// The kernel logs or accepts packets with addresses that cannot occur on a link (`log_martians`,
+    /// `route_localnet`).
     pub sees_martians: bool,
 }
 
@@ -155,8 +156,9 @@ const fn stricter(one: Option<Urpf>, other: Option<Urpf>) -> Option<Urpf> {
 
 /// The router's own IPv4 addresses, to recognise them as sources of packets from outside.
 ///
-/// A filter of 512 bytes answers for most packets: a multiplication and a load, of whose lines a first cache keeps those in use.
-/// It takes other addresses for own ones with a probability of `n / 4096` for `n` addresses; the list then decides.
+/// A filter of 512 bytes answers for most packets: a multiplication and a load, of whose lines a first cache keeps
+/// those in use. It takes other addresses for own ones with a probability of `n / 4096` for `n` addresses; the list
+/// then decides.
 #[derive(Debug)]
 pub(crate) struct OwnAddresses {
     filter: [u64; OwnAddresses::WORDS],

@@ -9,9 +9,9 @@ use super::DestinationLimit;
 /// Units that the bucket of all unresolved neighbours holds, and gets in a second.
 const UNITS: u64 = 1 << 32;
 
-/// Limits how many neighbours the kernel has to resolve that it never knew, of all routers together: all namespaces share the
-/// kernel's neighbour table, and while the entries without an answer fill it, no neighbour can be learned. An entry stays for 3 s
-/// (`mcast_solicit` requests, one each `retrans_time_ms`).
+/// Limits how many neighbours the kernel has to resolve that it never knew, of all routers together: all namespaces
+/// share the kernel's neighbour table, and while the entries without an answer fill it, no neighbour can be learned. An
+/// entry stays for 3 s (`mcast_solicit` requests, one each `retrans_time_ms`).
 #[derive(Debug)]
 pub(crate) struct UnresolvedLimit {
     bucket: Policer,

@@ -29,8 +29,8 @@ struct InterfaceIndex {
     port: PortId,
     /// The lowest VLAN of an interface (0: untagged).
     first: u16,
-    /// Index of the interface with each VLAN from `first` to the highest, or [`NONE`]: at most 8 KiB, and one cache line if the
-    /// VLANs are consecutive.
+    /// Index of the interface with each VLAN from `first` to the highest, or [`NONE`]: at most 8 KiB, and one cache
+    /// line if the VLANs are consecutive.
     interfaces: Box<[u16]>,
     /// If other routers have interfaces there in one of the VLANs.
     shared: Option<Arc<SharedPort>>,
@@ -143,7 +143,8 @@ impl PortInterfaces<'_> {
         self.interfaces.len() == 1
     }
 
-    /// Index of the interface with this VLAN (0: untagged). A load without a search: VLANs of a burst may be in any order.
+    /// Index of the interface with this VLAN (0: untagged). A load without a search: VLANs of a burst may be in any
+    /// order.
     #[inline(always)]
     pub(crate) fn with(self, vlan: u16) -> Option<u16> {
         let found = self.interfaces.get(usize::from(vlan.wrapping_sub(self.first)));

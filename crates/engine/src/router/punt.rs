@@ -1,5 +1,5 @@
-//! Limits on packets that routers' interfaces punt to the kernel: each class of packets has a share of `punt_rate`, so that a
-//! scan of unused addresses takes nothing from routing protocols.
+//! Limits on packets that routers' interfaces punt to the kernel: each class of packets has a share of `punt_rate`, so
+//! that a scan of unused addresses takes nothing from routing protocols.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +28,8 @@ pub enum PuntClass {
     Relearn,
 }
 
-/// Share of the rate in percent, and burst in hundredths of a second at the whole rate. A routing protocol that learns a
-/// table sends thousands of packets at once.
+/// Share of the rate in percent, and burst in hundredths of a second at the whole rate. A routing protocol that learns
+/// a table sends thousands of packets at once.
 const SHARES: [(u64, u64); PuntClass::COUNT] = [(40, 100), (15, 5), (15, 5), (20, 5), (5, 2), (5, 2)];
 /// The smallest burst: two of a worker.
 const MIN_BURST: u64 = 64;
@@ -87,7 +87,8 @@ pub enum PuntReason {
     Gateway,
     /// It leaves by the interface that received it.
     Redirect,
-    /// The namespace forwards no packets of its family that this interface receives, or has made the interface part of another.
+    /// The namespace forwards no packets of its family that this interface receives, or has made the interface part of
+    /// another.
     NotForwarding,
     /// One of its addresses cannot occur on the link, and the kernel logs or accepts such packets.
     Martian,

@@ -1,7 +1,7 @@
 //! Ports that several routers share without a VLAN of their own each: which router a packet is for, by its MAC address.
 //!
-//! In: the interfaces of all routers. Out: for each shared port, the router of a MAC address, and the interfaces that get a copy
-//! of a packet for a group.
+//! In: the interfaces of all routers. Out: for each shared port, the router of a MAC address, and the interfaces that
+//! get a copy of a packet for a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Chooses the ports that a turn polls. In: the number of packets of each poll, and ports that others found to have packets. Out:
-//! the ports of the next turn.
+//! Chooses the ports that a turn polls. In: the number of packets of each poll, and ports that others found to have
+//! packets. Out: the ports of the next turn.
 //!
-//! A turn polls each port that had packets lately, and a few of the other, quiet ports in rotation. So quiet ports cost busy
-//! ports little: a virtual router has a punt port for each interface, which rarely has packets. Quiet ports that the kernel
-//! watches (`idle/port_events`) are polled when they have packets, and otherwise one at a time, to take back their buffers.
+//! A turn polls each port that had packets lately, and a few of the other, quiet ports in rotation. So quiet ports cost
+//! busy ports little: a virtual router has a punt port for each interface, which rarely has packets. Quiet ports that
+//! the kernel watches (`idle/port_events`) are polled when they have packets, and otherwise one at a time, to take back
+//! their buffers.
 //!
 //! An empty poll misses the L1 cache, because the port's rings are not there, so polling hundreds of quiet ports in
 //! each turn would cost more than the packets of the busy ones. With up to [`POLL_ALL_UP_TO`] ports, each turn polls
@@ -88,8 +89,8 @@ impl Inputs {
         self.begin();
     }
 
-    /// The port leaves the rotation, because another part of the worker [finds](Inputs::found) when it has packets; or it
-    /// returns.
+    /// The port leaves the rotation, because another part of the worker [finds](Inputs::found) when it has packets; or
+    /// it returns.
     pub(crate) fn watch(&mut self, port: PortId, is_watched: bool) {
         let Some(n) = self.ports.iter().position(|input| *input == port) else { return };
         if is_watched {

@@ -3,16 +3,19 @@
 //! empties into histograms.
 //!
 //! ```text
-//!  rx ── follow ──▶ deliver ── handed_out ──▶ NF ──▶ collect ── taken_back ──▶ leave ── left ──▶ transmit ── queued ──▶ flush ── sent
+//!  rx ── follow ──▶ deliver ── handed_out ──▶ NF ──▶ collect ── taken_back ──▶ leave ── left ──┐
+//!  ┌───────────────────────────────────────────────────────────────────────────────────────────┘
+//!  └──▶ transmit ── queued ──▶ flush ── sent
 //! ```
 //!
-//! A worker stops following a packet that is dropped, and follows the copy of one that is copied into another memory. An unnoticed
-//! reuse of its mbuf would make a sample wrong, so reception and drops check for it. A packet for another worker's port carries its
-//! stamp, and that worker follows it.
+//! A worker stops following a packet that is dropped, and follows the copy of one that is copied into another memory.
+//! An unnoticed reuse of its mbuf would make a sample wrong, so reception and drops check for it. A packet for another
+//! worker's port carries its stamp, and that worker follows it.
 //!
-//! While a worker follows a slow packet, it follows no other. A sample therefore includes the number of received packets that
-//! would have been chosen in the meantime. The manager counts these with the times that they must have waited if packets keep
-//! their order. Otherwise, a delay of a millisecond for thousands of packets would count only once (coordinated omission).
+//! While a worker follows a slow packet, it follows no other. A sample therefore includes the number of received
+//! packets that would have been chosen in the meantime. The manager counts these with the times that they must have
+//! waited if packets keep their order. Otherwise, a delay of a millisecond for thousands of packets would count only
+//! once (coordinated omission).
 //!
 //! Cost: measurement is off until a client requests it. Then a burst costs one comparison in each of rx, collect, leave
 //! and tx. While a worker follows a packet, these stages compare all addresses of the burst. A packet is chosen at most
@@ -38,8 +41,8 @@ pub enum Span {
     Ports(PortId, PortId),
     /// From the ring of a chain's first NF until the packet left the chain.
     Chain(ChainId),
-    /// From the ring of the NF at the first hop until the NF at the last hop returned it: several hops if NFs pass packets on
-    /// directly.
+    /// From the ring of the NF at the first hop until the NF at the last hop returned it: several hops if NFs pass
+    /// packets on directly.
     Hops(ChainId, u8, u8),
 }
 
@@ -218,8 +221,8 @@ impl Latency {
         (self.own, self.taken) = (None, None);
     }
 
-    /// The stamp of a packet that goes to another worker: the low bits of its reception time, or 0 if it is not the followed
-    /// packet.
+    /// The stamp of a packet that goes to another worker: the low bits of its reception time, or 0 if it is not the
+    /// followed packet.
     #[inline(always)]
     pub(crate) fn hand_over(&self, packet: MbufPtr) -> u32 {
         if self.followed.get() != Some(packet) {
@@ -240,8 +243,8 @@ impl Latency {
         }
     }
 
-    /// Called when the devices have taken what they could. `is_flushed`: whether the device of a port has taken everything;
-    /// `None` without a device.
+    /// Called when the devices have taken what they could. `is_flushed`: whether the device of a port has taken
+    /// everything; `None` without a device.
     #[inline(always)]
     pub(crate) fn flushed(&mut self, now: u64, is_flushed: impl Fn(PortId) -> Option<bool>) {
         if self.own.is_some() || self.taken.is_some() {

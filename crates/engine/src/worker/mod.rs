@@ -6,8 +6,9 @@
 //! 2. takes what each NF has returned, and what other workers have handed over, and does the same;
 //! 3. sends what the ports have gathered.
 //!
-//! Then `idle/wake_nfs` wakes NFs that sleep while they have packets, and `idle/backoff` spins or sleeps after turns without
-//! packets. `inputs` chooses the ports that a turn polls; `idle/port_events` finds which of the others have packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
+//! Then `idle/wake_nfs` wakes NFs that sleep while they have packets, and `idle/backoff` spins or sleeps after turns
+//! without packets. `inputs` chooses the ports that a turn polls; `idle/port_events` finds which of the others have
+//! packets. Stages are functions over [`Datapath`](state::Datapath), the state that the worker owns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
-//! The flow monitor (Schultz and Crowley, section III-E). In: received packets, a burst at a time; it reads private copies of
-//! their fronts. Out: records of flows that ended or last long, into a ring that netvmd's exporter empties. The packets
-//! themselves do not change.
+//! The flow monitor (Schultz and Crowley, section III-E). In: received packets, a burst at a time; it reads private
+//! copies of their fronts. Out: records of flows that ended or last long, into a ring that netvmd's exporter empties.
+//! The packets themselves do not change.
 //!
-//! The worker owns its table, and no other thread reads it: a flow leaves it as a record. If the ring is full, flows stay in
-//! the table after their time-outs; records of flows that are then evicted are lost and counted. (Two alternating tables would
-//! spare the worker the search for time-outs, but each change would start with a cold table and split every long flow.)
+//! The worker owns its table, and no other thread reads it: a flow leaves it as a record. If the ring is full, flows
+//! stay in the table after their time-outs; records of flows that are then evicted are lost and counted. (Two
+//! alternating tables would spare the worker the search for time-outs, but each change would start with a cold table
+//! and split every long flow.)
 //!
 //! Cost per packet: a copy, reading the headers, and the table, whose lines miss the caches if there are many flows.
 //! Time-outs: the worker checks the whole table once a second, some slots in each turn. Without a monitor: one branch
@@ -91,8 +92,8 @@ impl FlowMonitor {
         self.meter.commit();
     }
 
-    /// Counts a packet, and searches a private copy for a name. The headers come from an earlier copy, and the bytes may have
-    /// changed since, so each read checks its bounds.
+    /// Counts a packet, and searches a private copy for a name. The headers come from an earlier copy, and the bytes
+    /// may have changed since, so each read checks its bounds.
     #[cold]
     fn count_named(&mut self, mbuf: &Mbuf, headers: &Headers, at: (u16, u64)) {
         let mut front = [0; NAMED];
@@ -101,8 +102,8 @@ impl FlowMonitor {
         self.meter.front(front, Some(headers), at);
     }
 
-    /// Calls `with` with what running flows in `count` slots from `first` have counted since their last record. Returns whether
-    /// there are more slots.
+    /// Calls `with` with what running flows in `count` slots from `first` have counted since their last record. Returns
+    /// whether there are more slots.
     pub(crate) fn running(&self, first: usize, count: usize, with: impl FnMut(&Record)) -> bool {
         self.meter.running(first, count, with);
         first + count < self.meter.entries().len()

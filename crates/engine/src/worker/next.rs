@@ -1,5 +1,5 @@
-//! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; the loop ([`graph`](super::graph)) brings
-//! them there.
+//! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; the loop ([`graph`](super::graph))
+//! brings them there.
 
 use dpdk::Batch;
 use netvm_wire::VlanId;

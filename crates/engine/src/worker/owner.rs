@@ -1,9 +1,11 @@
-//! Gives each flow one owner among the workers, for both directions, whatever ports and queues its packets come in by. In:
-//! packets that a port has received. Out: those of this worker's flows; the others go to their owners ([`handoff`](super::graph::handoff)).
+//! Gives each flow one owner among the workers, for both directions, whatever ports and queues its packets come in by.
+//! In: packets that a port has received. Out: those of this worker's flows; the others go to their owners
+//! ([`handoff`](super::graph::handoff)).
 //!
-//! Only packets of ports where something is kept by flow are given to their owners: the flow monitor counts them, or their
-//! chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports the worker that receives a packet
-//! handles it, and nothing is lost by that: sticky replicas, limits and learnt addresses are shared by all workers.
+//! Only packets of ports where something is kept by flow are given to their owners: the flow monitor counts them, or
+//! their chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports
+//! the worker that receives a packet handles it, and nothing is lost by that: sticky replicas, limits and learnt
+//! addresses are shared by all workers.
 //!
 //! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
 //! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). Ports that wait for room also wait for that of

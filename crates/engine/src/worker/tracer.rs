@@ -1,7 +1,8 @@
-//! Traces hypothetical packets: sends them through the stages of a worker that has no ports, and notes what happens to them.
+//! Traces hypothetical packets: sends them through the stages of a worker that has no ports, and notes what happens to
+//! them.
 //!
-//! The tables are those of the workers. What a packet would change is left out: it teaches the switch no address, and takes nothing
-//! from a rate limit.
+//! The tables are those of the workers. What a packet would change is left out: it teaches the switch no address, and
+//! takes nothing from a rate limit.
 
 use std::sync::Arc;
 

@@ -194,7 +194,8 @@ fn packets_of_two_tenants_on_a_shared_uplink_land_in_no_tenants_memory() {
     assert!(!holds(&rig, 0, &secret(1)) && !holds(&rig, 1, &secret(0)), "and no others");
     let copies: u64 = rig.engine.workers().map(|worker| worker.counters.copies.get()).sum();
     assert_eq!(copies, 2000, "each packet is copied once, into the memory of its group");
-    // Without the second tenant's rule, packets of the port, which reads another capture, land in the first one's memory.
+    // Without the second tenant's rule, packets of the port, which reads another capture, land in the first one's
+    // memory.
     host.rules.truncate(1);
     let second = Scratch::new();
     host.ports[0] = second.port(0, &to_tenants(100));

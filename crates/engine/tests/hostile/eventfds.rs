@@ -73,8 +73,8 @@ fn apply(rig: &mut Rig, host: &Host) {
 /// How many packets an NF that this test plays returns, one at a time.
 const ROUNDS: usize = 31;
 
-/// Takes `ROUNDS` packets as this NF, and returns them one by one to a worker that sleeps. Returns the time within which
-/// a quarter of them left by the port: the rest may have waited for a core.
+/// Takes `ROUNDS` packets as this NF, and returns them one by one to a worker that sleeps. Returns the time within
+/// which a quarter of them left by the port: the rest may have waited for a core.
 fn time_to_be_heard(rig: &mut Rig, id: InstanceId, port: u16) -> Duration {
     let (control, worker) = (rig.control_of(id), worker_of(rig));
     // SAFETY: the only other ends of these rings, as nothing else plays this NF.
@@ -124,8 +124,8 @@ fn two_groups(count: [Option<u64>; 2]) -> Host {
     two_lines([&["a"], &["b"]], count.map(|count| source(60, count, true)))
 }
 
-/// Runs a test on an engine with an NF of role `a` that the test plays. Skips it where the kernel does not signal eventfds
-/// for this process, because netvm promises nothing there.
+/// Runs a test on an engine with an NF of role `a` that the test plays. Skips it where the kernel does not signal
+/// eventfds for this process, because netvm promises nothing there.
 fn beside_an_nf(host: Host, body: impl FnOnce(Rig, InstanceId) + Send + 'static) {
     in_time(move || {
         let mut rig = Rig::new(&EngineConfig::default());

@@ -38,7 +38,8 @@ fn host(folder: &Scratch, frames: &[Vec<u8>], by_chain: bool) -> Host {
     host
 }
 
-/// Moves queues while the packets pass, and checks what arrives. Returns how many moves there were, before all had passed.
+/// Moves queues while the packets pass, and checks what arrives. Returns how many moves there were, before all had
+/// passed.
 fn move_to_and_fro(frames: &[Vec<u8>], by_chain: bool) -> usize {
     let mut rig = Rig::new(&EngineConfig { cores: vec![0, 1], ..EngineConfig::default() });
     let folder = Scratch::new();

@@ -1,4 +1,5 @@
-//! A port scans with tuples that never repeat; TCP connections between two other ports are set up as fast as without it.
+//! A port scans with tuples that never repeat; TCP connections between two other ports are set up as fast as without
+//! it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

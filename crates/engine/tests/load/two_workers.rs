@@ -1,5 +1,5 @@
-//! One worker and two do the same: the packets that leave, those that are dropped, the counts of rules, and the flows that
-//! are recorded. And limits hold for all workers together.
+//! One worker and two do the same: the packets that leave, those that are dropped, the counts of rules, and the flows
+//! that are recorded. And limits hold for all workers together.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -96,7 +96,8 @@ fn rule(random: &mut Random, id: u32) -> Rule {
     Rule::from(RuleParts { id: RuleId(id), name: String::new(), matches, actions })
 }
 
-/// A random host that receives random captures. One NF gives a verdict on the flows of one client, and one role is sticky.
+/// A random host that receives random captures. One NF gives a verdict on the flows of one client, and one role is
+/// sticky.
 fn case(seed: u64, scratch: &Scratch) -> Host {
     let mut random = Random(seed);
     let mut frames = vec![Vec::new(); usize::from(INPUTS)];

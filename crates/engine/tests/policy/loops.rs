@@ -11,8 +11,8 @@ use crate::support::pcap::{Scratch, start};
 use crate::support::{Rig, port};
 
 const LIMIT: u32 = 10_000;
-/// Each of them is flooded four times by each end: half of them exceed the limit, so that one second sees a loop even if the
-/// next one begins among them.
+/// Each of them is flooded four times by each end: half of them exceed the limit, so that one second sees a loop even
+/// if the next one begins among them.
 const BROADCASTS: u16 = 8000;
 
 /// Broadcasts enter at port 0. Ports 1 and 2 are the two ends of one patch, and both are ports of the switch: each end

@@ -1,5 +1,5 @@
-//! Bursts in which rules match some packets, none, or packets that skip the prefilter: each packet goes where a plain scan
-//! of the rules sends it, in order within each flow.
+//! Bursts in which rules match some packets, none, or packets that skip the prefilter: each packet goes where a plain
+//! scan of the rules sends it, in order within each flow.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

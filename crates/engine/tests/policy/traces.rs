@@ -1,5 +1,5 @@
-//! What traces say of packets is what happens to them: of flooded ones, at every port, and of those with headers that rules and the
-//! guard cannot see, which do not pass a port that has them.
+//! What traces say of packets is what happens to them: of flooded ones, at every port, and of those with headers that
+//! rules and the guard cannot see, which do not pass a port that has them.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,8 @@ impl Numbers {
     }
 }
 
-/// A frame for an address that no port has, which ends with `number`: tagged, of several kinds, some of which cannot be parsed.
+/// A frame for an address that no port has, which ends with `number`: tagged, of several kinds, some of which cannot be
+/// parsed.
 fn unknown(numbers: &mut Numbers, number: u16) -> Vec<u8> {
     let to = if numbers.below(2) == 0 { MacAddr::BROADCAST } else { MacAddr([2, 0, 0, 0, 0, 200]) };
     let builder = FrameBuilder::new(A, to).ip(ip("10.0.0.1"), ip("10.0.0.2"));

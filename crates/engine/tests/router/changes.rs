@@ -119,8 +119,8 @@ fn beside(n: u32) -> IpNet {
     text.parse().unwrap()
 }
 
-/// 10,000 routes come within a second and go within the next, under full load. The source's own route stays, so that all
-/// packets leave by it.
+/// 10,000 routes come within a second and go within the next, under full load. The source's own route stays, so that
+/// all packets leave by it.
 #[test]
 fn packets_keep_to_their_route_while_thousands_beside_it_change() {
     let host = between_source_and_sinks();

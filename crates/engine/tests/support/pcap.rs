@@ -108,8 +108,8 @@ pub fn finish(rig: &mut Rig) {
     let limit = Duration::from_secs(60);
     let all = rig.until(limit, |engine| engine.ports().iter().all(|port| port.done != Some(false)));
     assert!(all, "{}", rig.describe());
-    // What was read last is on its way when a capture says that it is done: some turns more, in which workers also hand packets
-    // to each other, before and after what is with NFs.
+    // What was read last is on its way when a capture says that it is done: some turns more, in which workers also hand
+    // packets to each other, before and after what is with NFs.
     let turns =
         |engine: &netvm_engine::Engine| engine.workers().map(|worker| worker.counters.turns.get()).min();
     let settle = |rig: &mut Rig| {

@@ -1,4 +1,5 @@
-//! Buffers of every shape from which a guest sends: its packets arrive whole, and those that contradict their header do not.
+//! Buffers of every shape from which a guest sends: its packets arrive whole, and those that contradict their header do
+//! not.
 
 use std::time::Duration;
 

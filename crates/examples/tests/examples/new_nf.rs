@@ -30,7 +30,8 @@ fn project(language: &str, needed: &[&str]) -> Option<Project> {
 }
 
 impl Project {
-    /// Runs the next steps as they were printed, from the folder in which the project was made, and with nothing installed.
+    /// Runs the next steps as they were printed, from the folder in which the project was made, and with nothing
+    /// installed.
     fn follow(&self, environment: &[(&str, &Path)]) {
         let mut shell = Command::new("bash");
         shell.args(["-euxc", &self.next]).current_dir(self.folder.path()).envs(environment.iter().copied());

@@ -1,5 +1,5 @@
-//! The connection to an IPFIX collector, over UDP or TCP. A collector that is away costs a bounded wait of the exporter's
-//! own thread, and nobody else anything.
+//! The connection to an IPFIX collector, over UDP or TCP. A collector that is away costs a bounded wait of the
+//! exporter's own thread, and nobody else anything.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

@@ -1,5 +1,5 @@
-//! Exports records: a thread of its own takes them from the rings of all meters and gives them to an IPFIX collector, to
-//! an eve file and to the sketch of top talkers.
+//! Exports records: a thread of its own takes them from the rings of all meters and gives them to an IPFIX collector,
+//! to an eve file and to the sketch of top talkers.
 
 mod collector;
 mod eve;

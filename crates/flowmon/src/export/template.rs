@@ -1,7 +1,7 @@
 //! Templates of IPFIX data records (RFC 7011 section 3.4) and the records themselves.
 //!
-//! A template is chosen by what a record has: IPv4, IPv6 or neither; packets in the reverse direction (RFC 5103); a name.
-//! Names have information elements of CERT's (enterprise 6871, as YAF exports them), since IANA has none.
+//! A template is chosen by what a record has: IPv4, IPv6 or neither; packets in the reverse direction (RFC 5103); a
+//! name. Names have information elements of CERT's (enterprise 6871, as YAF exports them), since IANA has none.
 
 use crate::entry::{NameKind, Record};
 use crate::key::{Endpoints, Kind};

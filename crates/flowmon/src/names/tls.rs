@@ -1,5 +1,5 @@
-//! The server name of a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3). Read here and not by `tls-parser`,
-//! which allocates. Of a hello that spans segments, only the first one is read.
+//! The server name of a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3). Read here and not by
+//! `tls-parser`, which allocates. Of a hello that spans segments, only the first one is read.
 
 use crate::entry::{Name, NameKind};
 

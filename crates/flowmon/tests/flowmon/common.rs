@@ -90,7 +90,8 @@ impl Nfcapd {
         format!("ipfix:udp:127.0.0.1:{}", self.port).parse().unwrap()
     }
 
-    /// Stops it when it has read everything. Returns the packets and octets that it stored, both directions of each flow.
+    /// Stops it when it has read everything. Returns the packets and octets that it stored, both directions of each
+    /// flow.
     pub fn finish(mut self, packets: u64) -> (u64, u64) {
         let end = Instant::now() + Duration::from_secs(60);
         while let Some((waiting, lost)) = udp_queue(self.port) {

@@ -1,8 +1,8 @@
-//! The memory that a port receives into. In: rules, chains and the links between ports. Out: the trust group whose memory it is,
-//! or none: the engine's own memory.
+//! The memory that a port receives into. In: rules, chains and the links between ports. Out: the trust group whose
+//! memory it is, or none: the engine's own memory.
 //!
-//! A group's NFs map its memory, so they can read every packet that lands there. So packets land in a group's memory only if all
-//! chains that they can enter begin in that group.
+//! A group's NFs map its memory, so they can read every packet that lands there. So packets land in a group's memory
+//! only if all chains that they can enter begin in that group.
 
 use netvm_ids::{GroupId, PortId, RouterId};
 use netvm_policy::{Action, Rule};
@@ -27,8 +27,8 @@ impl Host {
         self.landing_by(&self.rules, port)
     }
 
-    /// As [`Host::landing_group`] by some of the rules: at least those whose terminal action is a chain, a port, a router or L2
-    /// switching.
+    /// As [`Host::landing_group`] by some of the rules: at least those whose terminal action is a chain, a port, a
+    /// router or L2 switching.
     #[must_use]
     pub fn landing_by(&self, rules: &[Rule], port: &PortConfig) -> Option<GroupId> {
         if port.group.is_some() {

@@ -1,10 +1,11 @@
-//! When a thread leaves its core to others. In: the time without packets, and since the last yield. Out: whether to spin,
-//! to yield, or to sleep until woken.
+//! When a thread leaves its core to others. In: the time without packets, and since the last yield. Out: whether to
+//! spin, to yield, or to sleep until woken.
 //!
 //! While packets trickle in, a thread that polls between them is never idle. If NFs share the core, the next one of the
-//! chain then gets half of it whatever it needs, and rings fill at half of what the core can do. So a thread also yields
-//! after 200 µs of work. Whether others want the core shows in how long a yield takes; if they do, the thread does not
-//! spin between packets. If they do not yield themselves ([`CoreSharing`]), it does not yield either, but sleeps at once.
+//! chain then gets half of it whatever it needs, and rings fill at half of what the core can do. So a thread also
+//! yields after 200 µs of work. Whether others want the core shows in how long a yield takes; if they do, the thread
+//! does not spin between packets. If they do not yield themselves ([`CoreSharing`]), it does not yield either, but
+//! sleeps at once.
 
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ pub(super) struct Backoff {
 
 /// Longest sleep before a thread checks its rings and the control memory by itself.
 pub(super) const MAX_SLEEP: Duration = Duration::from_millis(100);
-/// The same while a ring that the thread writes to is too full. The ring's reader opens the chain again; only what it missed
-/// waits for so long.
+/// The same while a ring that the thread writes to is too full. The ring's reader opens the chain again; only what it
+/// missed waits for so long.
 pub(super) const MAX_SLEEP_WHILE_FULL: Duration = Duration::from_millis(1);
 /// Shortest and longest sleep of a thread without wake-ups.
 const MIN_SLEEP: Duration = Duration::from_micros(20);
@@ -88,8 +89,8 @@ impl Backoff {
         }
     }
 
-    /// Yields the core if the thread has worked for its turn, unless others do not yield either: then the kernel sees to it that
-    /// all get their part.
+    /// Yields the core if the thread has worked for its turn, unless others do not yield either: then the kernel sees
+    /// to it that all get their part.
     #[inline]
     pub(super) fn end_turn_if_over(&mut self, now: u64) {
         if now.wrapping_sub(self.turn_since) > self.turn

@@ -1,8 +1,9 @@
 //! A simulator to test an NF without an engine: no daemon, no privileges, no DPDK.
 //!
 //! The NF runs on the same rings, memory and endpoint code as in production; the simulator replaces only the engine.
-//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread; [`Engine`] is its engine alone, for a loop of your own. [`Process`] starts an NF's program, in any
-//! language, and speaks the engine's side of the attach protocol with it.
+//! [`Simulator`] runs a [`crate::NetworkFunction`] in the test's own thread; [`Engine`] is its engine alone, for a loop
+//! of your own. [`Process`] starts an NF's program, in any language, and speaks the engine's side of the attach
+//! protocol with it.
 //!
 //! ```
 //! use netlib::sim::Simulator;

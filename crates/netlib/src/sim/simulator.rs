@@ -25,8 +25,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine with one region, one worker and one hop, and the endpoint of the NF's only thread. Ports and roles are numbered
-    /// in the order of the lists.
+    /// An engine with one region, one worker and one hop, and the endpoint of the NF's only thread. Ports and roles are
+    /// numbered in the order of the lists.
     ///
     /// # Errors
     /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
@@ -49,8 +49,9 @@ impl Engine {
         }
     }
 
-    /// Sends a packet with ingress port `ingress` to the NF. Returns whether there was room for it: it is at most [`MAX_PACKET`]
-    /// bytes long, and the NF has less than [`BURST`] packets since [`Engine::take`] returned nothing more.
+    /// Sends a packet with ingress port `ingress` to the NF. Returns whether there was room for it: it is at most
+    /// [`MAX_PACKET`] bytes long, and the NF has less than [`BURST`] packets since [`Engine::take`] returned nothing
+    /// more.
     pub fn put(&mut self, ingress: PortId, frame: &[u8]) -> bool {
         if frame.len() > MAX_PACKET || self.out as usize >= BURST {
             return false;
@@ -61,8 +62,8 @@ impl Engine {
         pushed == 1
     }
 
-    /// What the NF has returned since the last call, in the order in which it was put. Returns are complete when the NF has sent
-    /// its burst.
+    /// What the NF has returned since the last call, in the order in which it was put. Returns are complete when the NF
+    /// has sent its burst.
     pub fn take(&mut self) -> Vec<Outcome> {
         let mut returned = self.returned();
         returned.sort_by_key(|descriptor| descriptor.buffer());

@@ -12,8 +12,8 @@ use super::TxRings;
 /// waits until there is room: the last NF of the line always makes progress.
 const DETOUR_AFTER_MICROS: u64 = 2000;
 
-/// How long a thread that waits for room yields its core before it sleeps: the ring's reader, which may share the core, has a
-/// full ring before it. A scheduler that is fair gives a thread that only yields half of the core.
+/// How long a thread that waits for room yields its core before it sleeps: the ring's reader, which may share the core,
+/// has a full ring before it. A scheduler that is fair gives a thread that only yields half of the core.
 const YIELD_MICROS: u64 = 20;
 /// The same while others run during its yields. A sleep would end when the timer says, not when there is room.
 const YIELD_TO_OTHERS_MICROS: u64 = 2000;
@@ -38,8 +38,8 @@ impl WaitTimes {
 }
 
 impl TxRings {
-    /// Waits for room: a slot at first, and once it has slept half of the ring, so that it seldom wakes. Gives up when a new
-    /// table is published, because the NF thread may be gone.
+    /// Waits for room: a slot at first, and once it has slept half of the ring, so that it seldom wakes. Gives up when
+    /// a new table is published, because the NF thread may be gone.
     #[cold]
     pub(super) fn wait_for_nf_thread(&mut self, reader: &TableReader, index: usize) -> bool {
         self.publish();

@@ -13,7 +13,8 @@ const PLACES: &[Names] = &[Names::Ports, Names::Hops, Names::Roles, Names::Route
 /// `netvm capture`.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several [default: all ports]
+    /// Capture here: a port, a chain's hop by number or role, an NF or a router; repeat it for several
+    /// [default: all ports]
     #[arg(long, value_name = "PORT|CHAIN:HOP|NF|ROUTER", add = names(PLACES))]
     pub at: Vec<String>,
     /// Capture dropped packets instead of passing ones

@@ -130,9 +130,9 @@ pub enum CliCommand {
     },
     /// Check a configuration file, and that this machine has what it names; needs no running netvmd
     ///
-    /// Looks up interfaces, devices, cores, programs, users, files and folders as netvmd does before it applies the file.
-    /// Run it as the user and in the network namespace of netvmd. Executes `netvmd check`; finds the program netvmd beside
-    /// netvm, else in PATH.
+    /// Looks up interfaces, devices, cores, programs, users, files and folders as netvmd does before it applies the
+    /// file. Run it as the user and in the network namespace of netvmd. Executes `netvmd check`; finds the program
+    /// netvmd beside netvm, else in PATH.
     Check {
         /// Configuration file (TOML)
         file: PathBuf,
@@ -191,11 +191,11 @@ pub enum CliCommand {
     Doctor,
     /// Run a capture through a chain of NF processes; needs neither a running netvmd nor privileges
     ///
-    /// Sends every packet of IN (pcap or pcapng; Ethernet, Linux cooked or raw IP) through the NFs in order, each in its own process as under
-    /// netvmd,
-    /// and writes the packets that come out to OUT. Prints the number of packets in, out and dropped, by drop reason, and
-    /// the counters of each NF. Skips frames that cannot be read or are longer than a buffer, and says how many, which and why.
-    /// Executes `netvmd replay`; finds the program netvmd beside netvm, else in PATH.
+    /// Sends every packet of IN (pcap or pcapng; Ethernet, Linux cooked or raw IP) through the NFs in order, each in
+    /// its own process as under netvmd, and writes the packets that come out to OUT. Prints the number of packets in,
+    /// out and dropped, by drop reason, and the counters of each NF. Skips frames that cannot be read or are longer
+    /// than a buffer, and says how many, which and why. Executes `netvmd replay`; finds the program netvmd beside
+    /// netvm, else in PATH.
     #[command(override_usage = "netvm replay [OPTIONS] --chain NF,NF,... IN OUT")]
     Replay(ReplayArgs),
     /// Explain a drop reason, a violation or a column of a table; needs no netvmd
@@ -338,8 +338,8 @@ pub struct ReplayArgs {
     /// `"firewall --rules 'my rules',monitor"`
     #[arg(long, value_name = "NF,NF,...")]
     pub chain: String,
-    /// Frames of which the capture has only the beginning: play what there is, pad it with zeros to the length on the wire, or
-    /// skip them
+    /// Frames of which the capture has only the beginning: play what there is, pad it with zeros to the length on the
+    /// wire, or skip them
     #[arg(long, value_name = "WHAT", value_parser = ["play", "pad", "skip"], default_value = "play")]
     pub cut_frames: String,
 }
@@ -355,7 +355,8 @@ pub struct NewNfArgs {
     /// Create the project's folder in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub into: PathBuf,
-    /// netvm's sources, for Rust and Go [default: the checkout of this program, else those of the package libnetlib-dev]
+    /// netvm's sources, for Rust and Go [default: the checkout of this program, else those of the package
+    /// libnetlib-dev]
     #[arg(long, value_name = "FOLDER")]
     pub sources: Option<PathBuf>,
 }

@@ -37,13 +37,13 @@ pub enum PolicyCommand {
     },
     /// Show step by step how netvmd would handle a packet, without sending it
     ///
-    /// Describe the packet by fields, by its bytes, or by its number in a capture:
-    /// `netvm policy trace --from client protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
+    /// Describe the packet by fields, by its bytes, or by its number in a capture: `netvm policy trace --from client
+    /// protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
     Trace(TraceArgs),
     /// Convert ClassBench, iptables or nftables rules to `[[rule]]` tables; needs no netvmd
     ///
-    /// Reports everything without an equivalent on standard error, with its line number. Prints no rules, and fails, if they would
-    /// pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
+    /// Reports everything without an equivalent on standard error, with its line number. Prints no rules, and fails, if
+    /// they would pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
     Import(ImportArgs),
     /// Print for each header, on a line, the number of the first matching rule or `-`; needs no running netvmd
     ///
@@ -72,8 +72,8 @@ pub struct ImportArgs {
     /// Interfaces that no --interface names are no ports of netvm: leave out rules for them
     #[arg(long)]
     pub ignore_other_interfaces: bool,
-    /// Leave out rules without an equivalent if the others then only drop more than the file, such as rules that allow established
-    /// connections
+    /// Leave out rules without an equivalent if the others then only drop more than the file, such as rules that allow
+    /// established connections
     #[arg(long)]
     pub stricter: bool,
 }
@@ -104,8 +104,9 @@ pub struct TraceArgs {
     /// Number of the packet in the capture, from 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
     pub packet: u64,
-    /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port, destination_port,
-    /// flags (such as syn,ack), dscp, length; the names of rules (destination_ports, tcp_flags) do as well
+    /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port,
+    /// destination_port, flags (such as syn,ack), dscp, length; the names of rules (destination_ports, tcp_flags) do as
+    /// well
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
 }

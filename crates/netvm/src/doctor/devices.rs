@@ -4,7 +4,8 @@ use super::Check;
 use super::root::Root;
 
 const PCI: &str = "sys/bus/pci/devices";
-/// Intel DSA: devices such as `dsa0`, and their queues, such as `wq0.0` (Linux, `Documentation/ABI/stable/sysfs-driver-dma-idxd`).
+/// Intel DSA: devices such as `dsa0`, and their queues, such as `wq0.0` (Linux,
+/// `Documentation/ABI/stable/sysfs-driver-dma-idxd`).
 const DSA: &str = "sys/bus/dsa/devices";
 /// PCI base class of network controllers (PCI Code and ID Assignment, 02h).
 const NETWORK: &str = "0x02";

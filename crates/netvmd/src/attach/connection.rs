@@ -1,5 +1,5 @@
-//! The connection of an NF, on its own thread. A peer can send descriptors that take arbitrarily long to close, such as a
-//! TCP socket with SO_LINGER or a file of a FUSE server. The kernel closes them in the thread that receives from the
+//! The connection of an NF, on its own thread. A peer can send descriptors that take arbitrarily long to close, such as
+//! a TCP socket with SO_LINGER or a file of a FUSE server. The kernel closes them in the thread that receives from the
 //! connection or closes it. So only this thread does both, and nothing waits for it.
 
 use std::io::{self, PipeReader, PipeWriter};
@@ -74,7 +74,8 @@ enum WaitResult {
 }
 
 impl Connection {
-    /// Runs `serve` with the connection on a new thread. The thread drops the connection last, together with `until_closed`.
+    /// Runs `serve` with the connection on a new thread. The thread drops the connection last, together with
+    /// `until_closed`.
     pub(super) fn start<G: Send + 'static>(
         socket: OwnedFd,
         until_closed: G,

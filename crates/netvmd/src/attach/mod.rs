@@ -1,5 +1,5 @@
-//! Lets NFs attach: the handshake of one NF (`session`, over a `connection`), and the attach socket for NFs that netvmd does
-//! not start (`server`).
+//! Lets NFs attach: the handshake of one NF (`session`, over a `connection`), and the attach socket for NFs that netvmd
+//! does not start (`server`).
 
 mod connection;
 mod quotas;

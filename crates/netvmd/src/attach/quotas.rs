@@ -1,7 +1,7 @@
 //! How many connections of the attach socket each user may have. In: a connection and its user. Out: a permit, or none.
 //!
-//! Every user may connect. So those who may attach as no role have few places of their own together, however many they are, and
-//! root has a reserve. An attached NF counts, until its connection is closed for good.
+//! Every user may connect. So those who may attach as no role have few places of their own together, however many they
+//! are, and root has a reserve. An attached NF counts, until its connection is closed for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

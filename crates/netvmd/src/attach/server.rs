@@ -27,7 +27,8 @@ use crate::engine_thread::{EngineGone, EngineHandle, FailedNfs, NfFault};
 use crate::events::{Bucket, LogLimit, Rate, more};
 use crate::runtime::{Watched, lock, watch};
 
-/// Most connections that are being closed because there are too many. netvmd accepts further ones when these are closed.
+/// Most connections that are being closed because there are too many. netvmd accepts further ones when these are
+/// closed.
 const MAX_CLOSING: usize = 512;
 
 /// Time limit for external NFs to end at shutdown, and how often netvmd looks whether they have.
@@ -218,8 +219,8 @@ impl AttachServer {
         tracing::warn!("an NF of uid {} (process {pid}) did not attach: {error}{more}", peer.uid);
     }
 
-    /// The entries of `attach_users` that mean a user. A slow user database must not block the runtime, so the query runs on a
-    /// blocking thread.
+    /// The entries of `attach_users` that mean a user. A slow user database must not block the runtime, so the query
+    /// runs on a blocking thread.
     async fn names(&self, uid: u32) -> Result<BTreeSet<String>, EngineGone> {
         let host = self.engine.call(|engine| engine.shared_host()).await?;
         let names = tokio::task::spawn_blocking(move || names_of(uid, &host)).await;

@@ -56,8 +56,9 @@ pub struct NfSocket {
 }
 
 impl Session {
-    /// Performs the handshake with the NF of this process: admits it if `policy` permits, and waits for its ready message.
-    /// `until_closed` is dropped when the connection is closed for good, which may be long after the session's end.
+    /// Performs the handshake with the NF of this process: admits it if `policy` permits, and waits for its ready
+    /// message. `until_closed` is dropped when the connection is closed for good, which may be long after the session's
+    /// end.
     ///
     /// # Errors
     /// [`SessionError`]. netvmd sends the reason to the NF if the connection is open, and the engine forgets the NF.

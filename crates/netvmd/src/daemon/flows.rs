@@ -1,5 +1,5 @@
-//! Exports the flows that the workers count. In: records from the workers' rings, and counts of drops once a second. Out:
-//! IPFIX messages and JSON lines, from the exporter's thread.
+//! Exports the flows that the workers count. In: records from the workers' rings, and counts of drops once a second.
+//! Out: IPFIX messages and JSON lines, from the exporter's thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(crate) struct FlowExport {
 }
 
 impl FlowExport {
-    /// Starts the exporter's thread. If that fails, logs the reason, and netvmd forwards traffic without exporting flows.
+    /// Starts the exporter's thread. If that fails, logs the reason, and netvmd forwards traffic without exporting
+    /// flows.
     ///
     /// # Errors
     /// [`EngineGone`].

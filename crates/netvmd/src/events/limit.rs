@@ -1,5 +1,5 @@
-//! Limits how often netvmd writes what peers can cause: guests, NFs, clients of the API. In: each occurrence. Out: whether
-//! to write it, and how many before it were not written.
+//! Limits how often netvmd writes what peers can cause: guests, NFs, clients of the API. In: each occurrence. Out:
+//! whether to write it, and how many before it were not written.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The events of netvmd: a bounded history, and followers. A slow follower loses events without affecting others.
 //!
-//! A guest or an NF can cause events as often as it likes. So those about one subject are limited, with a count of what was
-//! suppressed; the last one is never lost, only late. And they push only each other out of the history.
+//! A guest or an NF can cause events as often as it likes. So those about one subject are limited, with a count of what
+//! was suppressed; the last one is never lost, only late. And they push only each other out of the history.
 
 mod limit;
 
@@ -95,7 +95,8 @@ struct Log {
 }
 
 impl Log {
-    /// Whether an event may be written now: how many of its class were suppressed before it. Otherwise it is kept for later.
+    /// Whether an event may be written now: how many of its class were suppressed before it. Otherwise it is kept for
+    /// later.
     fn admit(&mut self, now: Instant, kind: EventKind, subject: &str, message: &str) -> Option<u64> {
         let Some(class) = Class::of(kind) else { return Some(0) };
         let key = (subject.to_owned(), class);

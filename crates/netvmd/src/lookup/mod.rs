@@ -30,9 +30,9 @@ impl Lookup {
         Ok(Self { cores: allowed()?, is_root: rustix::process::geteuid().is_root() })
     }
 
-    /// Parses a configuration for this machine. Skips what the `running` configuration of this daemon already has in the same
-    /// form, because a lost interface must not prevent other changes. `running` is `None` if the configuration may be for
-    /// another daemon.
+    /// Parses a configuration for this machine. Skips what the `running` configuration of this daemon already has in
+    /// the same form, because a lost interface must not prevent other changes. `running` is `None` if the configuration
+    /// may be for another daemon.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`], also with everything that this machine lacks.
@@ -46,7 +46,8 @@ impl Lookup {
             .map(|loaded| complete(loaded, running.is_some()))
     }
 
-    /// As [`Lookup::parse`], for netvmd's start: without what this machine lacks, only the item that needs it does not work.
+    /// As [`Lookup::parse`], for netvmd's start: without what this machine lacks, only the item that needs it does not
+    /// work.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`].

@@ -1,5 +1,5 @@
-//! Interfaces that ports share with others: programs that manage them, and the kernel's own bridges, bonds and addresses. In:
-//! a port. Out: warnings with the remedy.
+//! Interfaces that ports share with others: programs that manage them, and the kernel's own bridges, bonds and
+//! addresses. In: a port. Out: warnings with the remedy.
 
 use std::fs;
 use std::net::IpAddr;
@@ -52,7 +52,8 @@ pub(super) fn shared(port: &PortConfig, index: impl Fn(&str) -> Option<u32>) -> 
     managed(interface, index).into_iter().chain(by_kernel).map(|text| ("interface", text)).collect()
 }
 
-/// The interface of a Linux bridge, a bond or the like. `takes`: the port takes the packets (AF_XDP), instead of copies.
+/// The interface of a Linux bridge, a bond or the like. `takes`: the port takes the packets (AF_XDP), instead of
+/// copies.
 fn in_kernel(net: &Path, interface: &str, takes: bool) -> Option<String> {
     let folder = net.join(interface);
     if folder.join("bridge").exists() {

@@ -1,7 +1,7 @@
 //! Parses the chain of a replay from the command line.
 
-/// Splits a chain at its commas, and each NF into its program and arguments as a shell does: quotes keep commas and blanks
-/// together. `None` if a quote is not closed, or the text ends with a backslash.
+/// Splits a chain at its commas, and each NF into its program and arguments as a shell does: quotes keep commas and
+/// blanks together. `None` if a quote is not closed, or the text ends with a backslash.
 pub(super) fn commands(text: &str) -> Option<Vec<Vec<String>>> {
     let mut parts = vec![String::new()];
     let (mut quote, mut is_escaped) = (None, false);

@@ -1,5 +1,5 @@
-//! The files of a replay, and what is in the input: `-` is standard input or output, and a replay that fails leaves the output as it
-//! was.
+//! The files of a replay, and what is in the input: `-` is standard input or output, and a replay that fails leaves the
+//! output as it was.
 
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -42,8 +42,8 @@ pub struct Replay {
     pub input: PathBuf,
     /// The capture to write; `-` for standard output. An existing file is replaced when the replay has succeeded.
     pub output: PathBuf,
-    /// NFs in order, separated by commas: a name (`simple-forward` for the program `netvm-simple-forward`) or a path, and
-    /// arguments, quoted as for a shell.
+    /// NFs in order, separated by commas: a name (`simple-forward` for the program `netvm-simple-forward`) or a path,
+    /// and arguments, quoted as for a shell.
     pub chain: String,
     /// What to do with frames of which the capture has only the beginning.
     pub cut_frames: CutFrames,
@@ -75,8 +75,8 @@ pub async fn replay(replay: &Replay) -> Result<ReplayReport, ReplayError> {
     Ok(report)
 }
 
-/// Sends the packets of a host's capture through its NFs. `skips`: the capture has frames that cannot be replayed, so its port will
-/// report one.
+/// Sends the packets of a host's capture through its NFs. `skips`: the capture has frames that cannot be replayed, so
+/// its port will report one.
 async fn pass(host: &Host, skips: bool) -> Result<ReplayReport, ReplayError> {
     let cores = allowed().map_err(ReplayError::Cores)?;
     let faults = Arc::new(Mutex::new(Vec::new()));

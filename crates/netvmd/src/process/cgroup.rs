@@ -1,5 +1,6 @@
 //! A cgroup for each process of an NF, with limits on memory, tasks and its share of contended cores. Uses version 2
-//! (cgroups(7), `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that the machine mounts there.
+//! (cgroups(7), `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that the machine mounts
+//! there.
 //!
 //! ```text
 //!  /sys/fs/cgroup/system.slice/netvmd.service       where the service manager put netvmd
@@ -209,7 +210,8 @@ impl Hierarchy {
         }
         let above = match enable(&self.folder, &controllers) {
             Ok(()) => &self.folder,
-            // netvmd is the only process in this cgroup, and moves into a child. A systemd service needs Delegate=yes for this.
+            // netvmd is the only process in this cgroup, and moves into a child. A systemd service needs Delegate=yes
+            // for this.
             Err(_) if words(&self.folder.join(PROCESSES)) == [std::process::id().to_string()] => {
                 let own = self.folder.join("daemon");
                 fs::create_dir(&own).or_else(|error| exists(error, &own))?;

@@ -45,7 +45,8 @@ pub enum ProgramError {
 #[derive(Debug)]
 pub struct Program {
     path: PathBuf,
-    /// The open file, if the user may execute it but may not search its folder, such as a folder in another user's home.
+    /// The open file, if the user may execute it but may not search its folder, such as a folder in another user's
+    /// home.
     file: Option<File>,
 }
 

@@ -1,8 +1,8 @@
 //! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
 //! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them when the
-//! configuration no longer has them. They outlive netvmd; the next one takes them over with their routes, neighbours and
-//! daemons.
+//! configuration no longer has them. They outlive netvmd; the next one takes them over with their routes, neighbours
+//! and daemons.
 
 mod follow;
 mod kernel;
@@ -242,7 +242,8 @@ impl Routers {
         added.map_err(|source| RouterError::Route { router: name, source })
     }
 
-    /// Removes the static routes of a router to a prefix, except those of the configuration. `metric`: only routes with it.
+    /// Removes the static routes of a router to a prefix, except those of the configuration. `metric`: only routes with
+    /// it.
     ///
     /// # Errors
     /// [`RouterError`].
@@ -272,8 +273,8 @@ impl Routers {
         }
     }
 
-    /// Turns the carrier of routers' interfaces on or off, so that daemons inside react as on a physical router. `carriers`:
-    /// outer ends, and whether each has a carrier. Does nothing for ends that already are in this state.
+    /// Turns the carrier of routers' interfaces on or off, so that daemons inside react as on a physical router.
+    /// `carriers`: outer ends, and whether each has a carrier. Does nothing for ends that already are in this state.
     pub async fn set_carriers(&self, carriers: Vec<(String, bool)>) {
         let outcome = blocking(move || links::set_carriers(&carriers)).await;
         if let Err(error) = outcome {
@@ -281,8 +282,8 @@ impl Routers {
         }
     }
 
-    /// Sets the MTU of routers' interfaces to that of their port's interface, if it is smaller than the port's, so that the
-    /// routers' kernels fragment packets, or send the MTU to senders (RFC 1191, RFC 8201).
+    /// Sets the MTU of routers' interfaces to that of their port's interface, if it is smaller than the port's, so that
+    /// the routers' kernels fragment packets, or send the MTU to senders (RFC 1191, RFC 8201).
     pub async fn follow_mtus(&self, host: &Host, now: Mtus) {
         let before = {
             let mut mtus = lock(&self.mtus);
@@ -319,8 +320,8 @@ impl Routers {
         DesiredRouter::all(host, &lock(&self.mtus))
     }
 
-    /// Removes the routers (`purges`), or turns off their carriers and keeps them for the next netvmd, so that daemons inside
-    /// notice that no packets pass. Does not change routers of an earlier netvmd that this one never served.
+    /// Removes the routers (`purges`), or turns off their carriers and keeps them for the next netvmd, so that daemons
+    /// inside notice that no packets pass. Does not change routers of an earlier netvmd that this one never served.
     pub(crate) fn end(&self, _: PortsClosed, purges: bool) {
         lock(&self.ipv6_disabled).keep_only(&BTreeSet::new());
         let (mut left, mut over) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Static routes of the configuration in a router's kernel. They have their own protocol number, so that netvmd does not
-//! remove other routes.
+//! Static routes of the configuration in a router's kernel. They have their own protocol number, so that netvmd does
+//! not remove other routes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -81,8 +81,8 @@ pub(super) fn add(routes: &[StaticRoute]) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// Removes the static routes to a prefix that clients added, in the calling thread's namespace. `metric`: only routes with
-/// it.
+/// Removes the static routes to a prefix that clients added, in the calling thread's namespace. `metric`: only routes
+/// with it.
 ///
 /// # Errors
 /// [`RemoveError`].

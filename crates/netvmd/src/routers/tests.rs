@@ -224,8 +224,8 @@ fn kernel_routes_become_engine_routes() {
     namespace.ip("neighbour replace 10.1.0.7 lladdr 02:00:00:00:02:07 dev lan1");
     namespace.ip("route add 20.0.0.0/8 via 10.1.0.7");
     then(&|engine| next_hop(engine, [20, 1, 2, 3]) == via(0, 7));
-    // Policy routing that only the kernel handles: a rule for some packets, one that does not match, tables in another order,
-    // and a missing rule.
+    // Policy routing that only the kernel handles: a rule for some packets, one that does not match, tables in another
+    // order, and a missing rule.
     namespace.ip("route add blackhole 2001:db8:99::/48");
     for (change, back) in [
         ("rule add fwmark 1 table 100", "rule del fwmark 1 table 100"),

@@ -1,8 +1,8 @@
 //! The lock of a run directory. In: the directory. Out: a file that one netvmd at a time has locked.
 //!
-//! A lock of flock(2) needs no more than permission to open the file, and a shared record lock no more than to read it. So only
-//! the file's owner may open it: else every user could lock it, and keep the next netvmd from starting. netvmd replaces a file
-//! that others may open, such as one of an earlier version, because they may have it open already.
+//! A lock of flock(2) needs no more than permission to open the file, and a shared record lock no more than to read it.
+//! So only the file's owner may open it: else every user could lock it, and keep the next netvmd from starting. netvmd
+//! replaces a file that others may open, such as one of an earlier version, because they may have it open already.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -87,8 +87,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Puts a file that only its owner may open in place of `file`, the lock file that is there. Does nothing if another netvmd
-/// does so at the same time.
+/// Puts a file that only its owner may open in place of `file`, the lock file that is there. Does nothing if another
+/// netvmd does so at the same time.
 fn replace(file: &File, path: &Path) -> io::Result<()> {
     let fresh_path = path.with_extension("new");
     let created = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&fresh_path);
@@ -118,8 +118,8 @@ fn holder(mut file: File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether only processes of users who could not have started netvmd here have locked the file, by `/proc/locks` (proc(5)):
-/// neither root nor this process's user.
+/// Whether only processes of users who could not have started netvmd here have locked the file, by `/proc/locks`
+/// (proc(5)): neither root nor this process's user.
 fn is_held_by_others(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
@@ -155,8 +155,8 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o777
     }
 
-    /// What `attempt` gives once nothing holds the lock. A process that another test starts at the same time keeps every lock
-    /// of this one from its fork to its exec.
+    /// What `attempt` gives once nothing holds the lock. A process that another test starts at the same time keeps
+    /// every lock of this one from its fork to its exec.
     fn once_free<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {

@@ -70,8 +70,8 @@ impl RunDir {
     /// Creates the directory if needed and locks it.
     ///
     /// # Errors
-    /// [`RunDirError::Taken`] if another daemon holds the lock, [`RunDirError::Unsafe`] if another user owns the directory or may
-    /// write to it, [`RunDirError::Unusable`] if it cannot be created.
+    /// [`RunDirError::Taken`] if another daemon holds the lock, [`RunDirError::Unsafe`] if another user owns the
+    /// directory or may write to it, [`RunDirError::Unusable`] if it cannot be created.
     pub fn take(path: &Path) -> Result<Self, RunDirError> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(unusable(path))?;
@@ -89,8 +89,8 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), lock, sockets: Vec::new() })
     }
 
-    /// The lock file, if this process also has a record lock (fcntl(2)) on it. The kernel releases that lock when this process
-    /// ends, before it closes sockets, but also when this process opens the file again and closes it.
+    /// The lock file, if this process also has a record lock (fcntl(2)) on it. The kernel releases that lock when this
+    /// process ends, before it closes sockets, but also when this process opens the file again and closes it.
     pub fn record_lock(&self) -> Option<PathBuf> {
         self.lock.has_record_lock.then(|| self.path.join(LOCK))
     }

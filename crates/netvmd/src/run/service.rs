@@ -86,9 +86,9 @@ pub struct Logging {
     _lines: LastLines,
 }
 
-/// Starts logging, and traces of changes if the environment names a collector. Each line begins with the UTC time, except
-/// under systemd, whose journal adds it. A separate thread writes the lines, because a full pipe would block the daemon.
-/// Lines that do not fit into its queue are lost.
+/// Starts logging, and traces of changes if the environment names a collector. Each line begins with the UTC time,
+/// except under systemd, whose journal adds it. A separate thread writes the lines, because a full pipe would block the
+/// daemon. Lines that do not fit into its queue are lost.
 pub fn start_logging(level: LevelFilter) -> Logging {
     let last_lines = write_lines(stderr());
     let queue = last_lines.queue.clone();

@@ -135,7 +135,8 @@ impl Role {
         self.replicas.sort_by_key(Replica::slot);
     }
 
-    /// Restarts an NF at once if its trust group changed, because the engine has dismissed it. Others wait for their turn.
+    /// Restarts an NF at once if its trust group changed, because the engine has dismissed it. Others wait for their
+    /// turn.
     fn change(&mut self, nf: &PreparedNf, startups: &mut Vec<Startup>) {
         let leaves_group = self.identity.group != nf.identity.group;
         if self.spec.cores != nf.spec.cores {

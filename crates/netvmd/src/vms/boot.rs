@@ -1,5 +1,5 @@
-//! Watches a VM boot: within `boot_timeout`, its NF must attach, or a driver must come up at one of its ports. A late VM
-//! keeps running, and its status reports the problem.
+//! Watches a VM boot: within `boot_timeout`, its NF must attach, or a driver must come up at one of its ports. A late
+//! VM keeps running, and its status reports the problem.
 
 use std::time::Duration;
 

@@ -24,8 +24,8 @@ pub(super) async fn has_driver(engine: &EngineHandle, spec: &VmSpec) -> bool {
     !connected(engine, spec).await.is_empty()
 }
 
-/// The problem of a guest of an earlier netvmd with a vfio-user card that was not taken over: QEMU does not reconnect to the
-/// card's socket.
+/// The problem of a guest of an earlier netvmd with a vfio-user card that was not taken over: QEMU does not reconnect
+/// to the card's socket.
 pub(super) async fn lost_card(engine: &EngineHandle, spec: &VmSpec) -> Option<String> {
     let connected = connected(engine, spec).await;
     let is_lost = |name: &String| !connected.contains(name);

@@ -7,8 +7,8 @@
 //!  guest: awaited ── qmp.sock: QEMU answers ────────────────▶ running ───────────────────────────┘
 //! ```
 //!
-//! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over an ordinary guest. It tells the QEMU of
-//! an NF to quit, because this QEMU has the memory of the previous netvmd.
+//! After a restart of netvmd, QEMU connects to `qmp.sock` again. netvmd takes over an ordinary guest. It tells the QEMU
+//! of an NF to quit, because this QEMU has the memory of the previous netvmd.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Virtual machines. Ordinary guests keep running when netvmd ends. The next netvmd finds them by their folders in the run
-//! directory, and takes them over.
+//! Virtual machines. Ordinary guests keep running when netvmd ends. The next netvmd finds them by their folders in the
+//! run directory, and takes them over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -86,9 +86,10 @@ impl Machines {
         Self { engine, run_dir, confinement, cores, is_root, handles, waiting }
     }
 
-    /// Looks up programs, files, users, cores and memory of all VMs, on another thread. Starts nothing. If a lookup fails for a
-    /// VM of the `running` configuration that has not changed, the VM keeps the earlier result, so that it does not prevent
-    /// other changes. If they `may_wait`, VMs that cannot be started do so, and are looked up again later.
+    /// Looks up programs, files, users, cores and memory of all VMs, on another thread. Starts nothing. If a lookup
+    /// fails for a VM of the `running` configuration that has not changed, the VM keeps the earlier result, so that it
+    /// does not prevent other changes. If they `may_wait`, VMs that cannot be started do so, and are looked up again
+    /// later.
     ///
     /// # Errors
     /// [`VmSpecError`] names the first VM that cannot be started, and the reasons.
@@ -355,8 +356,8 @@ impl Machines {
     }
 }
 
-/// Whether guests run on KVM here: tries it once, for some 60 ms, as `netvm doctor` does. Without a QEMU to try it, whether
-/// there is KVM at all.
+/// Whether guests run on KVM here: tries it once, for some 60 ms, as `netvm doctor` does. Without a QEMU to try it,
+/// whether there is KVM at all.
 pub(crate) fn guests_run_on_kvm() -> bool {
     let qemu = Path::new(netvm_vm::QEMU);
     let has_device = Path::new("/dev/kvm").exists();

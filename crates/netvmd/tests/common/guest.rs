@@ -72,7 +72,8 @@ impl Image {
         Self::with_modules(guests, &["virtio_pci", "virtio_net", "virtio_blk"], &["--disk"])
     }
 
-    /// An image with a shell, the kernel's drivers of e1000 and e1000e cards and what `further` arguments of the script say.
+    /// An image with a shell, the kernel's drivers of e1000 and e1000e cards and what `further` arguments of the script
+    /// say.
     pub fn with_e1000(further: Vec<String>) -> Option<Self> {
         Self::with(2, |_| {
             let ethtool = format!("{}:bin/ethtool", super::hosts::run("which ethtool").trim());

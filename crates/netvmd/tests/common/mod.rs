@@ -108,8 +108,8 @@ impl Daemon {
         Self { child, folder, log }
     }
 
-    /// The log. netvmd writes it on its own thread, and a thread of this process reads it, so this waits a moment for recent
-    /// lines.
+    /// The log. netvmd writes it on its own thread, and a thread of this process reads it, so this waits a moment for
+    /// recent lines.
     pub fn log(&self) -> String {
         std::thread::sleep(Duration::from_millis(50));
         self.log.lock().unwrap().clone()

@@ -121,8 +121,8 @@ fn names_and_top_talkers_are_shown() {
     let config =
         [ENGINE.replace("huge_pages = false\n", monitor), port("tls", "tls.pcap"), port("dns", "dns.pcap")];
     let daemon = Daemon::start(&config.concat());
-    // All bytes of a connection, not only those of the packet with the name. A flow that has just ended is in no answer until its
-    // record is read, so one answer has to have all.
+    // All bytes of a connection, not only those of the packet with the name. A flow that has just ended is in no answer
+    // until its record is read, so one answer has to have all.
     let wanted =
         [(captures::TLS_NAME, "tls", bytes("tls.pcap")), (captures::DNS_NAME, "dns", bytes("dns.pcap"))];
     daemon.until("all flows have ended, with all bytes", |daemon| {

@@ -1,5 +1,5 @@
-//! A guest with the changed e1000 driver (tools/guest/e1000): a communication status block and send combining save writes to
-//! registers, which the driver counts as kicks.
+//! A guest with the changed e1000 driver (tools/guest/e1000): a communication status block and send combining save
+//! writes to registers, which the driver counts as kicks.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! A guest with its distribution's kernel and two cards, an e1000 and an e1000e: QEMU is the client of ports of kind `e1000`.
+//! A guest with its distribution's kernel and two cards, an e1000 and an e1000e: QEMU is the client of ports of kind
+//! `e1000`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../common/mod.rs"]
@@ -86,8 +87,8 @@ fn files_go_both_ways(host: &Host, shell: &mut Shell, folder: &Folder) {
     assert_eq!(sum(&back), expected);
 }
 
-/// Kills netvmd while the host fetches a file from the guest. Returns the next netvmd, which has taken the card over: the
-/// connection goes on.
+/// Kills netvmd while the host fetches a file from the guest. Returns the next netvmd, which has taken the card over:
+/// the connection goes on.
 fn next_netvmd(mut daemon: Daemon, text: &str, host: &Host, shell: &mut Shell) -> Daemon {
     shell.must("dd if=/dev/urandom of=/tmp/long bs=1024 count=32768");
     let expected = sum(&shell.must("md5sum /tmp/long"));
@@ -326,8 +327,8 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
         shell.until("ping -c 1 -W 2 10.9.0.1");
     }
 
-    // QEMU does not connect to a new netvmd, which says so if nothing has kept the cards. One time in ten QEMU 11.1 aborts when
-    // its vfio-user server dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
+    // QEMU does not connect to a new netvmd, which says so if nothing has kept the cards. One time in ten QEMU 11.1
+    // aborts when its vfio-user server dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
     drop(shell);
     kill_store(&daemon);
     daemon.signal(Signal::KILL);

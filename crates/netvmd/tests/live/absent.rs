@@ -275,7 +275,8 @@ fn one_network_with_a_router_starts_without_the_interface_of_its_port() {
     daemon.purge();
 }
 
-/// The container's namespace of Docker and others, which is another one after each restart: the name is given to it again.
+/// The container's namespace of Docker and others, which is another one after each restart: the name is given to it
+/// again.
 #[test]
 fn a_name_that_is_attached_to_another_namespace_takes_the_port_there() {
     if !hosts::are_possible() {

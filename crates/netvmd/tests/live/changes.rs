@@ -165,8 +165,8 @@ fn a_slow_user_database_delays_only_the_change_that_asks_it() {
             std::thread::sleep(Duration::from_millis(50));
         }
         assert!(!apply.is_finished(), "nothing was looked up");
-        // The look-ups find nothing in an empty file, and the number is used as it is. Without a reader there is nothing
-        // to open.
+        // The look-ups find nothing in an empty file, and the number is used as it is. Without a reader there is
+        // nothing to open.
         while !apply.is_finished() {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK;
             drop(rustix::fs::open(&pipe, flags, Mode::empty()));

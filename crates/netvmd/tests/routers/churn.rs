@@ -25,7 +25,8 @@ const WINDOW: u64 = 64;
 /// Longer than any pause of a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends datagrams, each of which is answered, until `is_over`. Returns how many there were, and those without an answer.
+/// Sends datagrams, each of which is answered, until `is_over`. Returns how many there were, and those without an
+/// answer.
 fn exchange(target: IpAddr, is_over: &AtomicBool) -> (u64, BTreeSet<u64>) {
     let socket = asking(target, PORT, TIMEOUT);
     let (mut next, mut waiting) = (0u64, BTreeSet::new());

@@ -166,7 +166,8 @@ fn a_restarted_netvmd_takes_over_its_routers() {
     assert!(site.client.pings("172.16.0.1"), "the route persists\n{}", daemon.log());
     assert!(inside.try_wait().unwrap().is_none(), "a daemon inside keeps running");
 
-    // What somebody set in the namespace is not the next netvmd's to change: a permanent neighbour, a name, and a setting.
+    // What somebody set in the namespace is not the next netvmd's to change: a permanent neighbour, a name, and a
+    // setting.
     site.ip("neighbour add 10.2.0.99 lladdr 02:00:00:00:99:99 dev wan nud permanent");
     let inside_of = |words: &str| run(&format!("ip netns exec {} busybox {words}", site.namespace()));
     inside_of("sysctl -w net.ipv4.conf.lan.forwarding=0");

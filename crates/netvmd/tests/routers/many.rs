@@ -12,11 +12,11 @@ use super::common::{Daemon, Folder};
 use super::site::{ENGINE, until_forwarded};
 
 const ROUTERS: u32 = 32;
-/// Of each router, all on one port by VLAN. Together more than the 62 descriptors that once were the most a worker's sleep
-/// waited for.
+/// Of each router, all on one port by VLAN. Together more than the 62 descriptors that once were the most a worker's
+/// sleep waited for.
 const INTERFACES: u32 = 4;
-/// Both take 0.6 to 0.8 s on a quiet machine, and up to 2.2 s at load 6. Without expedited grace periods they took 1.5 s and
-/// 3.6 s on a quiet machine.
+/// Both take 0.6 to 0.8 s on a quiet machine, and up to 2.2 s at load 6. Without expedited grace periods they took 1.5
+/// s and 3.6 s on a quiet machine.
 const MAX_START: Duration = Duration::from_secs(4);
 const MAX_GAP: Duration = Duration::from_millis(3200);
 /// Kernel memory of the interfaces: 13 MB each when their sockets held the packet memory of the whole engine.
@@ -143,8 +143,8 @@ fn many_interfaces_cost_little() {
 const MAX_INTERFACES: u32 = 512;
 /// Kernel memory of those: 1.6 GB for 128 once.
 const MAX_KERNEL_KIB_OF_512: u64 = 400 << 10;
-/// Descriptors of an interface: its socket and the one by which netvmd sees that it is closed, the drop counter's, those of its
-/// XDP program, the map and the link.
+/// Descriptors of an interface: its socket and the one by which netvmd sees that it is closed, the drop counter's,
+/// those of its XDP program, the map and the link.
 const DESCRIPTORS: usize = 9;
 
 #[test]

@@ -83,7 +83,8 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     assert!(!ipv6_is_off(), "as it was");
 }
 
-/// A client scans a large network of each family as fast as it can, and the kernel forgets a neighbour there again and again.
+/// A client scans a large network of each family as fast as it can, and the kernel forgets a neighbour there again and
+/// again.
 #[test]
 fn a_neighbour_is_learned_again_during_a_scan() {
     if !are_possible() {

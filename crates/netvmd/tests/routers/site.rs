@@ -100,8 +100,8 @@ pub fn start_in(folder: Arc<Folder>, sites: &[&Site]) -> Daemon {
     Daemon::start_in(folder, &text)
 }
 
-/// Pings until the engine forwards in each of its routers. The kernel does until the engine has the routes by the neighbours that
-/// the first ping made known.
+/// Pings until the engine forwards in each of its routers. The kernel does until the engine has the routes by the
+/// neighbours that the first ping made known.
 pub fn until_forwarded(daemon: &Daemon, from: &Host, to: &str) {
     daemon.until("the engine forwards", |daemon| {
         assert!(from.pings(to), "{}", daemon.log());

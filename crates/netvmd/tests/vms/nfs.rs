@@ -97,7 +97,8 @@ fn an_nf_in_an_externally_started_vm_starts_and_ends() {
     assert_eq!(daemon.vm("box").last_exit.as_deref(), Some("its NF ended, or the guest reset"));
     no_buffer_is_out(&daemon);
 
-    // The next netvmd tells it to quit, because its memory was the previous one's. Stopped, it cannot quit before netvmd is asked.
+    // The next netvmd tells it to quit, because its memory was the previous one's. Stopped, it cannot quit before
+    // netvmd is asked.
     qemu = UserProgram::shell(&daemon, "box");
     until_flowing(&daemon);
     let pid = rustix::process::Pid::from_raw(qemu.pid() as i32).unwrap();

@@ -1,8 +1,9 @@
-//! What it means to leave out a step whose packets are not known exactly: whether the imported rules may pass packets that the file
-//! drops, or only drop packets that the file passes. In: the step and its place. Out: an [`Effect`] that is never too narrow.
+//! What it means to leave out a step whose packets are not known exactly: whether the imported rules may pass packets
+//! that the file drops, or only drop packets that the file passes. In: the step and its place. Out: an [`Effect`] that
+//! is never too narrow.
 //!
-//! Some of the packets that fit a step match it; the imported rules treat all of them as if they did not. So the effect depends on
-//! what the step would do, and on what the rest of its chain does in place of it.
+//! Some of the packets that fit a step match it; the imported rules treat all of them as if they did not. So the effect
+//! depends on what the step would do, and on what the rest of its chain does in place of it.
 
 use super::{End, Program, Step, StepPosition, Writer};
 use crate::Effect;
@@ -87,7 +88,8 @@ impl Writer<'_> {
         self.rest_is(position, here) == Some(false)
     }
 
-    /// Whether the rest of the chain accepts (`true`) or drops all packets that reach it; `None` if neither, or if unknown.
+    /// Whether the rest of the chain accepts (`true`) or drops all packets that reach it; `None` if neither, or if
+    /// unknown.
     fn rest_is(&self, position: StepPosition, here: &[Match]) -> Option<bool> {
         let later = self.program.chains[position.chain].steps.iter().skip(position.at + 1);
         let mut only = None;

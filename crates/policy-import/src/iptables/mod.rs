@@ -6,12 +6,12 @@
 //! - `-s`, `-d`, `-p`, `-i`, `-o` (also with a final `+`), `-f`, and `!` before any of these and the following.
 //! - `-m tcp`, `udp`, `sctp` (`--sport`, `--dport`, `--tcp-flags`, `--syn`), `multiport`, `icmp`, `icmp6`, `iprange`,
 //!   `mac`, `dscp`, `tos` (without ECN bits), `physdev` (`--physdev-in`, `--physdev-out`), `comment` (the rule's name).
-//! - `-m limit`, and `hashlimit` without a mode, of accepted packets, and of packets that return from a chain whose other rules
-//!   drop them; `hashlimit` above a rate of dropped packets.
+//! - `-m limit`, and `hashlimit` without a mode, of accepted packets, and of packets that return from a chain whose
+//!   other rules drop them; `hashlimit` above a rate of dropped packets.
 //! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without a target count.
 //!
-//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets. Each note has the
-//! effect of leaving that out, by what the rule and the rest of its chain do.
+//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets. Each
+//! note has the effect of leaving that out, by what the rule and the rest of its chain do.
 //!
 //! Rules match packets of one IP version. Rules on ports, flags or ICMP types match no later fragments, as in the
 //! kernel.
@@ -281,8 +281,8 @@ impl Reader<'_> {
 /// Built-in chains that forwarded packets do not pass.
 const LOCAL: [&str; 2] = ["INPUT", "OUTPUT"];
 
-/// Whether a rule of another table neither decides on forwarded packets nor changes what rules of table filter match: chains are
-/// read on their own, and source addresses are translated after table filter.
+/// Whether a rule of another table neither decides on forwarded packets nor changes what rules of table filter match:
+/// chains are read on their own, and source addresses are translated after table filter.
 fn is_harmless(options: &[Word<'_>], chains: &[String]) -> bool {
     const ENDS: [&str; 4] = ["ACCEPT", "RETURN", "MASQUERADE", "SNAT"];
     let target = options.windows(2).find(|pair| matches!(&*pair[0].text, "-j" | "--jump" | "-g" | "--goto"));

@@ -4,12 +4,12 @@
 //! - Chains with hook `forward` of families `ip`, `ip6`, `inet` and `bridge`, with hook `ingress` of `netdev` and
 //!   `inet`, with their policies, in the order of priority; packets that one accepts go to the next. Chains reached by
 //!   `jump` and `goto`, with `return`.
-//! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a later
-//!   fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP), `icmp` and
-//!   `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`), and of `meta`
-//!   `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
-//! - Values, ranges, prefixes, anonymous and named sets as they are now, concatenations, masks of flags, prefixes and MAC
-//!   addresses; all comparisons.
+//! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a
+//!   later fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP),
+//!   `icmp` and `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`),
+//!   and of `meta` `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
+//! - Values, ranges, prefixes, anonymous and named sets as they are now, concatenations, masks of flags, prefixes and
+//!   MAC addresses; all comparisons.
 //! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of accepted packets, `limit over` of dropped
 //!   packets; rules without a verdict count; `counter`.
 //!

@@ -1,4 +1,5 @@
-//! The bits of IPv6 addresses: of numbers, of which the trie is built, and of addresses as on the wire, which lookups get.
+//! The bits of IPv6 addresses: of numbers, of which the trie is built, and of addresses as on the wire, which lookups
+//! get.
 
 use super::{Address, Prefix};
 

@@ -1,9 +1,9 @@
 //! Longest-prefix match of IPv6: a root indexed by the first 16 bits, then nodes of 8 bits each.
 //!
 //! Prefixes are pushed down to the leaves, so a lookup ends at the first leaf and never backtracks. A burst descends
-//! level by level, so that the loads of a level overlap: sixteen addresses per vector with AVX-512, eight with AVX2, otherwise
-//! one at a time, prefetched. A node whose slots are all leaves takes half the memory. A test of a prefix replaces a chain of
-//! nodes. The default route is not in the trie, so that changing it is one write.
+//! level by level, so that the loads of a level overlap: sixteen addresses per vector with AVX-512, eight with AVX2,
+//! otherwise one at a time, prefetched. A node whose slots are all leaves takes half the memory. A test of a prefix
+//! replaces a chain of nodes. The default route is not in the trie, so that changing it is one write.
 //!
 //! In a full table, an address takes four levels, of which two miss the caches.
 

@@ -1,5 +1,5 @@
-//! Lookup with AVX-512 where every group has one leaf for all slots: a gather of sixteen leaves, in a small table, is faster than
-//! sixteen loads.
+//! Lookup with AVX-512 where every group has one leaf for all slots: a gather of sixteen leaves, in a small table, is
+//! faster than sixteen loads.
 
 #![allow(unsafe_code, reason = "gathers read memory by address")]
 

@@ -1,7 +1,7 @@
 //! Groups of prefixes, and how a lookup finds the leaf of one.
 //!
 //! ```text
-//!  group   bits 0..32: the slots whose leaf differs from that of the slot before    bits 32..64: place of the first leaf
+//!  group   bits 0..32: the slots whose leaf differs from that of the slot before  bits 32..64: place of the first leaf
 //!  leaf    16 bits: 0xffff: only the default route matches    0xfffe: a block    others: the next hop
 //! ```
 
@@ -68,8 +68,8 @@ impl Slot {
 }
 
 impl Group {
-    /// Groups of one leaf have their first place before this one: at 0 that of [`Leaf::NONE`], so that memory that was never
-    /// written is groups without routes, then those of the next hops in order.
+    /// Groups of one leaf have their first place before this one: at 0 that of [`Leaf::NONE`], so that memory that was
+    /// never written is groups without routes, then those of the next hops in order.
     pub const SHARED: usize = MAX_NEXT_HOPS + 1;
 
     /// A group whose first leaf is at `first`.

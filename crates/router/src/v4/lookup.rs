@@ -1,8 +1,9 @@
 //! Lookup of bursts of addresses.
 //!
-//! Cache misses limit the speed in a large table, so a burst is looked up in loops that are as short as possible: a processor starts
-//! the loads of many addresses before it needs the first, and those of the next burst before the last. Blocks, which are rare, are left
-//! to a loop of their own. Gathers were slower, on AMD's processors and on Intel's since Downfall.
+//! Cache misses limit the speed in a large table, so a burst is looked up in loops that are as short as possible: a
+//! processor starts the loads of many addresses before it needs the first, and those of the next burst before the last.
+//! Blocks, which are rare, are left to a loop of their own. Gathers were slower, on AMD's processors and on Intel's
+//! since Downfall.
 
 use netvm_cpu::Level;
 
@@ -169,8 +170,8 @@ impl View<'_> {
     #[inline(always)]
     fn leaf(self, place: usize) -> Leaf {
         debug_assert!(place < self.leaves.len());
-        // SAFETY: the place is that of a slot of a group. `Store::put` makes all groups that are not empty, within the leaves, which
-        // never become fewer; the place of an empty group's slots is 0, which always exists.
+        // SAFETY: the place is that of a slot of a group. `Store::put` makes all groups that are not empty, within the
+        // leaves, which never become fewer; the place of an empty group's slots is 0, which always exists.
         #[allow(unsafe_code, reason = "a check takes a tenth of the time of a lookup")]
         Leaf(unsafe { *self.leaves.get_unchecked(place) })
     }

@@ -1,10 +1,10 @@
-//! Longest-prefix match of IPv4: an array indexed by the first 19 bits, of groups of the 32 prefixes of 24 bits, compressed as in
-//! Poptrie (Asai and Ohara, SIGCOMM 2015).
+//! Longest-prefix match of IPv4: an array indexed by the first 19 bits, of groups of the 32 prefixes of 24 bits,
+//! compressed as in Poptrie (Asai and Ohara, SIGCOMM 2015).
 //!
-//! A group is one word: a bitmap of the slots whose leaf differs from the one before, and the place of its first leaf. So most
-//! lookups are two loads: of the word, whose set bits up to the slot tell which leaf it is, and of the leaf. Below a prefix of 24 bits
-//! with longer routes is a block, of eight groups. Prefixes are pushed down to the leaves, so a lookup never backtracks. The default
-//! route is not in the table, so that changing it is one write.
+//! A group is one word: a bitmap of the slots whose leaf differs from the one before, and the place of its first leaf.
+//! So most lookups are two loads: of the word, whose set bits up to the slot tell which leaf it is, and of the leaf.
+//! Below a prefix of 24 bits with longer routes is a block, of eight groups. Prefixes are pushed down to the leaves, so
+//! a lookup never backtracks. The default route is not in the table, so that changing it is one write.
 //!
 //! A full table takes 6 MB of which a lookup reads two cache lines, where a table of 2^24 leaves takes 32 MB and a
 //! lookup reads one.

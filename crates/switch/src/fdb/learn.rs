@@ -24,8 +24,8 @@ pub enum Learned {
         /// The previous port.
         from: u16,
     },
-    /// Another port keeps the address for now: it moved less than the hold time ago, or this port has used its moves of this
-    /// second. [`Fdb::settle_claims`] moves it unless its port sends from it again.
+    /// Another port keeps the address for now: it moved less than the hold time ago, or this port has used its moves of
+    /// this second. [`Fdb::settle_claims`] moves it unless its port sends from it again.
     HeldDown,
     /// Another port has the address by a static entry and keeps it.
     Static {
@@ -127,7 +127,8 @@ impl Fdb {
     fn refresh(&self, at: Slot, entry: Entry, request: &LearnRequest<'_>) {
         if entry.is_learned() && self.ageing.is_older(entry, request.stamp) {
             self.hold.withdraw(self.mixer.join(&request.pair));
-            // If this fails, another thread refreshed the entry first, or it is gone and the next frame learns it again.
+            // If this fails, another thread refreshed the entry first, or it is gone and the next frame learns it
+            // again.
             let slot = &self.buckets[at.0].0[at.1];
             let new = entry.with(request.port, request.stamp);
             let _ = slot.compare_exchange(entry.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
@@ -174,8 +175,8 @@ impl Fdb {
         Some(Learned::Moved { from: entry.port() })
     }
 
-    /// Records a claim to an address that another port keeps for now. The entry is stamped as older, so that the next frame
-    /// from its own port takes the slow path, which withdraws the claim.
+    /// Records a claim to an address that another port keeps for now. The entry is stamped as older, so that the next
+    /// frame from its own port takes the slow path, which withdraws the claim.
     fn hold_down(&self, request: &LearnRequest<'_>, at: Slot, entry: Entry) -> Learned {
         let address = self.mixer.join(&request.pair);
         request.limits.count_move(&request.limits.held, address, entry.port());
@@ -183,7 +184,8 @@ impl Fdb {
         let older = entry.with(entry.port(), Ageing::before(request.stamp));
         if !self.ageing.is_older(entry, request.stamp) {
             let slot = &self.buckets[at.0].0[at.1];
-            // If this fails, another thread has changed the entry, so this claim may be out of date: a later one follows.
+            // If this fails, another thread has changed the entry, so this claim may be out of date: a later one
+            // follows.
             let _ = slot.compare_exchange(entry.0, older.0, Ordering::Relaxed, Ordering::Relaxed);
         }
         Learned::HeldDown

@@ -54,8 +54,8 @@ impl PortLimits {
         }
     }
 
-    /// Counts an address that moved here from port `other`, or that `other` kept. Threads may mix up the last address and its
-    /// port, which only a message names.
+    /// Counts an address that moved here from port `other`, or that `other` kept. Threads may mix up the last address
+    /// and its port, which only a message names.
     pub fn count_move(&self, count: &AtomicU64, address: u64, other: u16) {
         count.fetch_add(1, Ordering::Relaxed);
         self.last.store(address, Ordering::Relaxed);

@@ -85,8 +85,8 @@ impl Fdb {
             .sum()
     }
 
-    /// Moves addresses that a port claimed while they were held down, unless their own port has sent from them since. Returns
-    /// how many moved. Call it once in each hold time: a claim waits for one to two of these.
+    /// Moves addresses that a port claimed while they were held down, unless their own port has sent from them since.
+    /// Returns how many moved. Call it once in each hold time: a claim waits for one to two of these.
     pub fn settle_claims(&self, now: u32) -> usize {
         let moved = |(address, port)| {
             matches!(self.learn_at(self.mixer.split(address), port, now), Learned::Moved { .. })
@@ -126,8 +126,8 @@ impl Fdb {
         (0..self.buckets.len()).map(sweep).sum()
     }
 
-    /// Removes every address, static ones too, of ports that are not to be kept, and returns how many it removed. For ports
-    /// that are deleted.
+    /// Removes every address, static ones too, of ports that are not to be kept, and returns how many it removed. For
+    /// ports that are deleted.
     pub fn retain_ports(&self, keep: impl Fn(u16) -> bool) -> usize {
         self.sweep_all(|entry| !entry.is_empty() && !keep(entry.port()))
     }

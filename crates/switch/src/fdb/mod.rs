@@ -10,8 +10,8 @@
 //!
 //! Limits bound what one port can do to others: a number of addresses, a quota of new addresses a second and a quota of
 //! moves a second. An address that moved is held down for a second: a claim of another port waits until
-//! [`Fdb::settle_claims`], unless the address's port sends from it before. In full buckets, only expired entries and the
-//! port's own are evicted.
+//! [`Fdb::settle_claims`], unless the address's port sends from it before. In full buckets, only expired entries and
+//! the port's own are evicted.
 
 mod entry;
 mod learn;

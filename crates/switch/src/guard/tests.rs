@@ -143,7 +143,8 @@ fn arp_senders_are_limited_to_the_port() {
     assert_eq!(check(options(), &frame), Err(Spoofed::ArpMac));
     let guard = Guard::new(options()).unwrap();
     assert_eq!(guard.inspect(&frame[..sender + 5], frame.len()), Err(Spoofed::Truncated));
-    // Hosts take ARP of IEEE 802 networks as that of Ethernet. Of another type, the guard cannot tell the address's owner.
+    // Hosts take ARP of IEEE 802 networks as that of Ethernet. Of another type, the guard cannot tell the address's
+    // owner.
     let of_type = |hardware, sender| {
         let mut frame = arp(sender, true);
         frame[18 + 1] = hardware;

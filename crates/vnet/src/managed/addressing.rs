@@ -63,8 +63,8 @@ impl ManagedInterface {
         managed
     }
 
-    /// Whether the file of its namespace names another namespace now. The old one, with its interface, may still be there:
-    /// sockets that wait for their last acknowledgement keep it for minutes after the container has ended.
+    /// Whether the file of its namespace names another namespace now. The old one, with its interface, may still be
+    /// there: sockets that wait for their last acknowledgement keep it for minutes after the container has ended.
     #[must_use]
     pub fn is_left(&self) -> bool {
         self.namespace.as_ref().is_some_and(|namespace| {
@@ -79,8 +79,8 @@ impl ManagedInterface {
             && self.namespace.as_ref().map(|namespace| namespace.number) == namespace.map(Some)
     }
 
-    /// What another namespace says of it: whether it is administratively up, and its MTU in bytes. `None` if it is in this
-    /// process's namespace, or the kernel does not show it.
+    /// What another namespace says of it: whether it is administratively up, and its MTU in bytes. `None` if it is in
+    /// this process's namespace, or the kernel does not show it.
     #[must_use]
     pub fn state_elsewhere(&self) -> Option<(bool, Option<u32>)> {
         let link = link_in(self.namespace.as_ref()?.number?, self.index).ok()??;

@@ -28,8 +28,8 @@ pub struct ContainerOptions {
     pub addressing: Addressing,
 }
 
-/// Whether a file names the network namespace of this process. An interface of a container, with its default route, would
-/// take the machine off its network there.
+/// Whether a file names the network namespace of this process. An interface of a container, with its default route,
+/// would take the machine off its network there.
 #[must_use]
 pub fn is_own(file: &Path) -> bool {
     let ids = [file, Path::new("/proc/thread-self/ns/net")]

@@ -1,5 +1,5 @@
-//! Changes of interfaces, in this network namespace and in those that it knows: a container's interface that somebody takes
-//! down, for example. The socket does not keep those namespaces alive.
+//! Changes of interfaces, in this network namespace and in those that it knows: a container's interface that somebody
+//! takes down, for example. The socket does not keep those namespaces alive.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,5 +1,5 @@
-//! Packets that are received together, in one system call: from a packet socket by recvmmsg(2), from a TAP device by io_uring.
-//! Without io_uring, a TAP device takes a system call for each packet.
+//! Packets that are received together, in one system call: from a packet socket by recvmmsg(2), from a TAP device by
+//! io_uring. Without io_uring, a TAP device takes a system call for each packet.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -48,8 +48,8 @@ impl ReceiveBurst {
         self.parts.extend(parts.take(MAX_PARTS));
     }
 
-    /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the outcome of
-    /// each place up to the last that was used to `each`, and returns how many these were.
+    /// Receives packets into the places, in order, as long as there are any; has no places afterwards. Gives the
+    /// outcome of each place up to the last that was used to `each`, and returns how many these were.
     ///
     /// # Safety
     /// The parts of all places may still be written to.

@@ -1,7 +1,7 @@
 //! Several reads or writes of a TAP device in one system call, by io_uring.
 //!
-//! All operations are of `RWF_NOWAIT`: they end within the system call that submits them, so the kernel keeps no address.
-//! The ring has no thread of the kernel and needs no task work, so that any thread may use it, one at a time.
+//! All operations are of `RWF_NOWAIT`: they end within the system call that submits them, so the kernel keeps no
+//! address. The ring has no thread of the kernel and needs no task work, so that any thread may use it, one at a time.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,8 @@ pub(super) enum Operation {
     Write,
 }
 
-/// An io_uring. It keeps no file open: registered files are closed some time after the ring, and their interface with them.
+/// An io_uring. It keeps no file open: registered files are closed some time after the ring, and their interface with
+/// them.
 pub(super) struct Ring {
     ring: IoUring,
     results: Box<[i32; OPERATIONS]>,
@@ -79,8 +80,8 @@ impl Ring {
                         opcode::Writev::new(file, first, length).rw_flags(libc::RWF_NOWAIT).build()
                     }
                 };
-                // SAFETY: the parts stay valid until this function returns, as the caller promises, and the kernel does not
-                // use them later: it ends each operation when it is submitted.
+                // SAFETY: the parts stay valid until this function returns, as the caller promises, and the kernel does
+                // not use them later: it ends each operation when it is submitted.
                 unsafe { submission.push(&entry.user_data(self.count as u64)) }.map_err(io::Error::other)?;
                 self.count += 1;
             }

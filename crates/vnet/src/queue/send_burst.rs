@@ -1,5 +1,5 @@
-//! Packets that are sent together, in one system call: by a packet socket by sendmmsg(2), by a TAP device by io_uring. Without
-//! io_uring, a TAP device takes a system call for each packet.
+//! Packets that are sent together, in one system call: by a packet socket by sendmmsg(2), by a TAP device by io_uring.
+//! Without io_uring, a TAP device takes a system call for each packet.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,17 +1,17 @@
-//! Which queue of a TAP device a packet of the kernel goes to. In: addresses, protocol and ports. Out: the same queue for
-//! all packets of a flow, in both directions.
+//! Which queue of a TAP device a packet of the kernel goes to. In: addresses, protocol and ports. Out: the same queue
+//! for all packets of a flow, in both directions.
 //!
-//! By itself, the kernel sends a flow to the queue by which the last packet of the other direction came (`tun_flow_update`).
-//! So a flow would change its queue, and with it its worker, whenever another worker sends the answers. A BPF program decides
-//! instead (`TUNSETSTEERINGEBPF`, Linux 4.16):
+//! By itself, the kernel sends a flow to the queue by which the last packet of the other direction came
+//! (`tun_flow_update`). So a flow would change its queue, and with it its worker, whenever another worker sends the
+//! answers. A BPF program decides instead (`TUNSETSTEERINGEBPF`, Linux 4.16):
 //!
 //! ```text
 //! mix = (addresses, folded and XORed) << 24 | (ports, XORed) << 8 | protocol
 //! return ((mix ^ seed) * MULTIPLIER) >> 32        the kernel takes it modulo the number of queues
 //! ```
 //!
-//! Fragments count without ports, so that all of a packet's fragments have one queue. Packets other than IP, with at most one
-//! tag, go to the first queue. The seed is random: a sender that chooses its ports cannot choose the queue.
+//! Fragments count without ports, so that all of a packet's fragments have one queue. Packets other than IP, with at
+//! most one tag, go to the first queue. The seed is random: a sender that chooses its ports cannot choose the queue.
 
 use std::ffi::c_long;
 use std::hash::{BuildHasher, RandomState};
@@ -221,8 +221,8 @@ fn load() -> io::Result<OwnedFd> {
     let mut left = ATTEMPTS;
     loop {
         left -= 1;
-        // SAFETY: attributes of BPF_PROG_LOAD without padding, and their size; instructions and license outlive the call, the
-        // instruction count is right, the license ends in zero.
+        // SAFETY: attributes of BPF_PROG_LOAD without padding, and their size; instructions and license outlive the
+        // call, the instruction count is right, the license ends in zero.
         let fd = unsafe {
             libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const attributes, size_of::<Attributes>())
         };

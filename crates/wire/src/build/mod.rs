@@ -54,7 +54,8 @@ enum Transport {
 ///     .udp(1234, 53)
 ///     .payload(b"query")
 ///     .to_vec()?;
-/// assert_eq!(parse(&frame)?.five_tuple().map(|flow| flow.to_string()).as_deref(), Some("10.0.0.1:1234 > 10.0.0.2:53 udp"));
+/// let flow = parse(&frame)?.five_tuple().map(|flow| flow.to_string());
+/// assert_eq!(flow.as_deref(), Some("10.0.0.1:1234 > 10.0.0.2:53 udp"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]

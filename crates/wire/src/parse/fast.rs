@@ -1,9 +1,9 @@
 //! Fast path that reads the flow key of a frame without the rest of [`Headers`](crate::Headers).
 //!
-//! [`fast_path`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options, or
-//! over IPv6 without extension headers. It reads arrays of fixed size, so bounds are checked once per header. It leaves
-//! everything else to [`parse_prefix`], which alone reports what is wrong with a frame. [`fast_path`] must never accept a
-//! frame that the general parser refuses, nor read a different key from it.
+//! [`fast_path`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options,
+//! or over IPv6 without extension headers. It reads arrays of fixed size, so bounds are checked once per header. It
+//! leaves everything else to [`parse_prefix`], which alone reports what is wrong with a frame. [`fast_path`] must never
+//! accept a frame that the general parser refuses, nor read a different key from it.
 
 use std::hint::select_unpredictable;
 

@@ -17,8 +17,8 @@ pub use headers::{Headers, Network, Transport};
 pub use ipv6::MAX_IPV6_EXTENSIONS;
 pub use malformed::Malformed;
 
-/// VLAN tags that the parser reads. It refuses frames with more ([`Malformed::TooManyTags`]), because receivers remove any number
-/// of tags of VLAN 0; for switches, [`FlowKey::of_ethernet`] reads them, with the third tag as EtherType.
+/// VLAN tags that the parser reads. It refuses frames with more ([`Malformed::TooManyTags`]), because receivers remove
+/// any number of tags of VLAN 0; for switches, [`FlowKey::of_ethernet`] reads them, with the third tag as EtherType.
 pub const MAX_VLAN_TAGS: u8 = 2;
 
 /// Parses the headers of a whole frame without FCS.
@@ -142,8 +142,8 @@ fn vlan_tags(
     Ok((ether_type, at))
 }
 
-/// ARP (RFC 826). Reads the addresses of Ethernet and IPv4 only. Hardware type 6 (IEEE 802) is Ethernet, too: Linux accepts both
-/// (`arp_process` of its `net/ipv4/arp.c`).
+/// ARP (RFC 826). Reads the addresses of Ethernet and IPv4 only. Hardware type 6 (IEEE 802) is Ethernet, too: Linux
+/// accepts both (`arp_process` of its `net/ipv4/arp.c`).
 fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malformed> {
     let fixed: &[u8; 8] = frame.array(at, frame.len, Malformed::ArpTruncated)?;
     let [hardware, protocol] = [0, 2].map(|n| u16::from_be_bytes([fixed[n], fixed[n + 1]]));
@@ -169,8 +169,8 @@ fn arp(frame: &Frame<'_>, at: usize, headers: &mut Headers) -> Result<(), Malfor
     Ok(())
 }
 
-/// IEEE 802.3 with an LLC header (802.2) of at least DSAP, SSAP and control. A SNAP header that contains an EtherType (RFC 1042) is
-/// read through, as Open vSwitch does (`parse_ethertype` of its `lib/flow.c`).
+/// IEEE 802.3 with an LLC header (802.2) of at least DSAP, SSAP and control. A SNAP header that contains an EtherType
+/// (RFC 1042) is read through, as Open vSwitch does (`parse_ethertype` of its `lib/flow.c`).
 fn llc(frame: &Frame<'_>, at: usize, length: u16, headers: &mut Headers) -> Result<(), Malformed> {
     const LLC_HEADER: usize = 3;
     const MAX_LENGTH: usize = 1500;

@@ -93,8 +93,8 @@ named_values!(EtherType {
     IPV6 = 0x86dd, "ipv6";
     /// 802.1ad service VLAN tag.
     SERVICE_VLAN = 0x88a8, "svlan";
-    /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header without an EtherType of its own (SNAP). The
-    /// number is neither a valid length nor a valid type; Open vSwitch has the same (`FLOW_DL_TYPE_NONE`).
+    /// Stands for an IEEE 802.3 frame, which has a length field and an LLC header without an EtherType of its own
+    /// (SNAP). The number is neither a valid length nor a valid type; Open vSwitch has the same (`FLOW_DL_TYPE_NONE`).
     LLC = 0x05ff, "llc";
 });
 
@@ -109,8 +109,8 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// Whether it announces a VLAN tag to some receiver: also 0x9100, 0x9200 and 0x9300, of equipment older than 802.1ad, which
-    /// neither Linux nor this parser reads.
+    /// Whether it announces a VLAN tag to some receiver: also 0x9100, 0x9200 and 0x9300, of equipment older than
+    /// 802.1ad, which neither Linux nor this parser reads.
     #[inline]
     #[must_use]
     pub const fn may_be_tag(self) -> bool {

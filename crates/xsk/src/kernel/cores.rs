@@ -12,7 +12,8 @@ const MAP_TYPE_ARRAY: u32 = 2;
 /// `BPF_F_MMAPABLE`.
 const FLAG_MMAPABLE: u32 = 1 << 10;
 
-/// A BPF array with one value: a word for each queue, which is a core's number plus one, or zero before the first packet.
+/// A BPF array with one value: a word for each queue, which is a core's number plus one, or zero before the first
+/// packet.
 #[derive(Debug)]
 pub(crate) struct CoreMap {
     map: OwnedFd,
@@ -49,7 +50,8 @@ pub(crate) struct QueueCore {
 impl QueueCore {
     pub(crate) fn get(&self) -> Option<u32> {
         let at = self.queue as usize * size_of::<AtomicU32>();
-        // SAFETY: aligned words in a page-aligned mapping, which the kernel writes and nobody moves; the borrow ends here.
+        // SAFETY: aligned words in a page-aligned mapping, which the kernel writes and nobody moves; the borrow ends
+        // here.
         let word = unsafe { self.words.word(at) }?.load(Ordering::Relaxed);
         word.checked_sub(1)
     }

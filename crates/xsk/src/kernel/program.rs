@@ -242,7 +242,8 @@ impl Drop for Link {
 mod tests {
     use super::*;
 
-    /// The bytes that `clang -target bpf` assembles, and the marks of maps, which it leaves to the loader, with map descriptors 0x0a0b0c0d and 0x00010203 and four queues.
+    /// The bytes that `clang -target bpf` assembles, and the marks of maps, which it leaves to the loader, with map
+    /// descriptors 0x0a0b0c0d and 0x00010203 and four queues.
     #[test]
     #[cfg(target_endian = "little")]
     fn instructions_are_encoded_as_clang_does() {

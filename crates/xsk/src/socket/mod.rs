@@ -199,14 +199,15 @@ impl Xsk {
         if send || receive || self.busy_poll { self.wake(send, receive) } else { Ok(()) }
     }
 
-    /// [Kicks](Xsk::kick), and returns whether the kernel needs another kick to send the rest. It does not while the interface is
-    /// down: the frames wait for the next ones.
+    /// [Kicks](Xsk::kick), and returns whether the kernel needs another kick to send the rest. It does not while the
+    /// interface is down: the frames wait for the next ones.
     #[inline]
     pub fn kick_to_send(&mut self) -> bool {
         self.kick().is_ok() && self.has_to_send()
     }
 
-    /// Whether the kernel sends more frames only after another [`kick`](Xsk::kick): in copy mode each sends a limited number.
+    /// Whether the kernel sends more frames only after another [`kick`](Xsk::kick): in copy mode each sends a limited
+    /// number.
     #[inline]
     #[must_use]
     pub fn has_to_send(&self) -> bool {
@@ -248,8 +249,8 @@ impl Xsk {
         self.held.count()
     }
 
-    /// The core on which the kernel received the queue's last packet; `None` before the first one. A thread that polls on
-    /// that core may keep the kernel's own threads (threaded NAPI, `ksoftirqd`) from receiving more.
+    /// The core on which the kernel received the queue's last packet; `None` before the first one. A thread that polls
+    /// on that core may keep the kernel's own threads (threaded NAPI, `ksoftirqd`) from receiving more.
     #[must_use]
     pub fn kernel_core(&self) -> Option<u32> {
         self.kernel_core.get()

@@ -1,7 +1,9 @@
 //! `container`: TCP and UDP between two network namespaces, through netvm and through the kernel's bridge and routing.
 //!
 //! ```text
-//!  iperf3 client ── namespace a ── netvm's switch, or a chain of NFs, or the kernel's bridge ── namespace b ── iperf3 server
+//!  iperf3 client ── namespace a ──┬─ netvm's switch ─────┬── namespace b ── iperf3 server
+//!                                 ├─ a chain of NFs ─────┤
+//!                                 └─ the kernel's bridge ┘
 //! ```
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of

@@ -174,7 +174,8 @@ fn host(case: &Case, acl: &Acl, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("policy", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
-    // Packets sent to it are counted and freed. L2 switching learns from its one packet, which is from the traffic's destination.
+    // Packets sent to it are counted and freed. L2 switching learns from its one packet, which is from the traffic's
+    // destination.
     let once = SourceConfig { size: FRAME, count: Some(1), ..SourceConfig::default() };
     let kind = if case.policy == Policy::Port { PortKind::Sink } else { PortKind::Source(once) };
     let output = layout.port("out", kind, 1500);

@@ -1,12 +1,13 @@
-//! `router`: one core routes packets of 64 bytes to random destinations, with one route, several routes or a full table.
+//! `router`: one core routes packets of 64 bytes to random destinations, with one route, several routes or a full
+//! table.
 //!
 //! - `engine-N`: netvm's router alone, from one DPDK null port to another, so that receiving costs nothing. Packets per
 //!   second of the worker's CPU time.
 //! - `netvm-N`, `kernel-veth-N`, `kernel-macvlan-N`: the same router behind AF_XDP ports, and the kernel's routing in
-//!   namespaces. In all of them, the sender of `routers` (see [`crate::studies::routers`]) on the other core sends as fast
-//!   as it can. `… offered` is what it sent: if a router forwards about as much, the sender is the bottleneck.
-//! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null port; also
-//!   per second of its datapath thread's CPU time.
+//!   namespaces. In all of them, the sender of `routers` (see [`crate::studies::routers`]) on the other core sends as
+//!   fast as it can. `… offered` is what it sent: if a router forwards about as much, the sender is the bottleneck.
+//! - `grout-N`: grout (DPDK's graph router) with the same traffic from the same null port as `engine-N`, to a null
+//!   port; also per second of its datapath thread's CPU time.
 //! - `vpp-N`: VPP's nodes from Ethernet to the output, by its own counters: see [`crate::peers::vpp`].
 //! - `kernel-N`: the kernel's routing with the same traffic, on one core: see [`crate::peers::kernel`].
 //!

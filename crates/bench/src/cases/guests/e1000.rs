@@ -16,8 +16,8 @@
 //! - `NIC-rx-2x`: a guest is offered twice its capacity in packets of 64 bytes, from a source of the engine or by
 //!   AF_PACKET on the TAP. If a guest receives less at a higher load, its NIC suffers from receive livelock.
 //!
-//! Figures per packet: `… requests` counts messages from QEMU to netvm, each of which is a VM exit; `… doorbells` counts
-//! those that write TDT or RDT, which a client with KVM maps instead; `… interrupts` counts interrupts.
+//! Figures per packet: `… requests` counts messages from QEMU to netvm, each of which is a VM exit; `… doorbells`
+//! counts those that write TDT or RDT, which a client with KVM maps instead; `… interrupts` counts interrupts.
 
 mod card;
 mod guest;

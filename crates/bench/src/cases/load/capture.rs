@@ -7,8 +7,8 @@
 //! ```
 //!
 //! - `pass`: nothing is captured.
-//! - `capture`: every received packet is captured, at full rate. The capture loses packets that the reader does not take
-//!   in time, and counts them. Figures count only packets in the files.
+//! - `capture`: every received packet is captured, at full rate. The capture loses packets that the reader does not
+//!   take in time, and counts them. Figures count only packets in the files.
 //! - `capture-filter`: the same with a filter that rejects every packet (`udp port 9`): the cost of filtering.
 //! - `capture-RATE`: at an offered load of RATE million packets per second, the share that the capture loses.
 //! - `tcpdump`, `dpdk-dumpcap`, `dpdk-pdump`: other programs on the same two cores (`peers::capture`).

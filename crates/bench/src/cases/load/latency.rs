@@ -1,13 +1,13 @@
 //! `latency`: how long packets take, against load (NetVM, figure 13). Two parts:
 //!
-//! - `nfs-N`: within the engine and its NFs, from reception until the device has the packet again, as `netvm stats
-//!   --latency` measures it. A built-in source sends single packets at even intervals to a port, without NFs and through
-//!   chains of one and three, at 10, 50 and 90 % of the highest lossless rate. The engine polls on core A. One NF polls on
-//!   core B; three share core B and wait adaptively, so their times include the scheduler's.
-//! - `netvm-vhost`, `ovs-vhost`, `testpmd-vhost`: from one vhost-user guest to another through L2 switching, beside Open
-//!   vSwitch with DPDK and `dpdk-testpmd` (which forwards without a lookup). The guests measure, in the same way for all
-//!   (`peer/traffic/timing.c`): from the time at which a packet was due to be sent until the other guest has received it. Both
-//!   guests share a thread on core B, so every figure includes a turn of its loop.
+//! - `nfs-N`: within the engine and its NFs, from reception until the device has the packet again, as
+//!   `netvm stats --latency` measures it. A built-in source sends single packets at even intervals to a port, without
+//!   NFs and through chains of one and three, at 10, 50 and 90 % of the highest lossless rate. The engine polls on core
+//!   A. One NF polls on core B; three share core B and wait adaptively, so their times include the scheduler's.
+//! - `netvm-vhost`, `ovs-vhost`, `testpmd-vhost`: from one vhost-user guest to another through L2 switching, beside
+//!   Open vSwitch with DPDK and `dpdk-testpmd` (which forwards without a lookup). The guests measure, in the same way
+//!   for all (`peer/traffic/timing.c`): from the time at which a packet was due to be sent until the other guest has
+//!   received it. Both guests share a thread on core B, so every figure includes a turn of its loop.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -37,7 +37,8 @@ const FRAME: u16 = 60;
 const LENGTHS: [usize; 3] = [0, 1, 3];
 /// Shares of the highest lossless rate, in percent.
 const LOADS: [u64; 3] = [10, 50, 90];
-/// Rates offered to every switch between guests, in million packets per second. Half of a switch's highest rate is added.
+/// Rates offered to every switch between guests, in million packets per second. Half of a switch's highest rate is
+/// added.
 const RATES: [f64; 4] = [0.1, 0.5, 1.0, 2.0];
 /// Quantiles of the delays that are reported.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];

@@ -1,9 +1,9 @@
 //! `overload`: a chain of two NFs on one core whose second is slow, at loads from half to ten times its capacity.
 //!
-//! Measures once: the chain's rate without a slow NF, and the work per packet that slows it to a tenth. Then, in each run,
-//! the slow chain's capacity (with a source that waits for room), and every load in turns with it. Below the capacity nothing
-//! may be lost. Above, the delivered rate must not fall as the load grows (no receive livelock), and excess packets must be
-//! dropped at the chain's entry, before any NF works on them.
+//! Measures once: the chain's rate without a slow NF, and the work per packet that slows it to a tenth. Then, in each
+//! run, the slow chain's capacity (with a source that waits for room), and every load in turns with it. Below the
+//! capacity nothing may be lost. Above, the delivered rate must not fall as the load grows (no receive livelock), and
+//! excess packets must be dropped at the chain's entry, before any NF works on them.
 
 use std::time::Duration;
 
@@ -136,8 +136,8 @@ impl Chain {
         Ok(Self { rig: Rig::start(&host(port, cores), &[first, second])?, cores })
     }
 
-    /// Measures the capacity and a multiple of it in turns, each for `time` in all. The multiple is one of the capacity a
-    /// moment before, because the machine's speed may change within a second.
+    /// Measures the capacity and a multiple of it in turns, each for `time` in all. The multiple is one of the capacity
+    /// a moment before, because the machine's speed may change within a second.
     fn alternate(&mut self, load: f64, time: Duration) -> Result<Sums, BenchError> {
         let mut sums = Sums::default();
         while sums.offered.seconds < time.as_secs_f64() {

@@ -1,6 +1,6 @@
-//! `watch`: the cost of monitoring netvmd. A netvmd forwards 64-byte frames from the built-in source, once through one NF
-//! (`hop`) and once by a rule (`policy`), alternately with and without watchers. The watchers are a scraper of `/metrics`
-//! and an open web page; each sends its requests once a second, as Prometheus and the page do.
+//! `watch`: the cost of monitoring netvmd. A netvmd forwards 64-byte frames from the built-in source, once through one
+//! NF (`hop`) and once by a rule (`policy`), alternately with and without watchers. The watchers are a scraper of
+//! `/metrics` and an open web page; each sends its requests once a second, as Prometheus and the page do.
 //!
 //! The worker polls on core A and the NF on core B. On a machine with two cores, the watchers and netvmd's API compete
 //! with them for CPU time.

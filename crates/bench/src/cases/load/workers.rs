@@ -7,12 +7,12 @@
 //! | `chain-N` | two sources, each through a chain of one NF to a sink |
 //! | `guests-N` | two simulated guests, each to another over vhost-user (`peers/guests.rs`) |
 //!
-//! N is the number of workers. Senders are the first ports, so the placement gives each a worker. Rates are packets that arrive
-//! per second of wall-clock time, because the question is what a second core adds. NFs have a core each, and so have the pairs of
-//! guests, after the workers' cores. On a machine with two cores, one worker leaves them the second core, and two workers share
-//! both cores with them: then these ratios say whether that core does more as a worker or as the NFs', not what free cores give.
-//! A guest here polls, so it and a worker take turns of milliseconds. The source needs no device, so a worker is busy with
-//! nothing else.
+//! N is the number of workers. Senders are the first ports, so the placement gives each a worker. Rates are packets
+//! that arrive per second of wall-clock time, because the question is what a second core adds. NFs have a core each,
+//! and so have the pairs of guests, after the workers' cores. On a machine with two cores, one worker leaves them the
+//! second core, and two workers share both cores with them: then these ratios say whether that core does more as a
+//! worker or as the NFs', not what free cores give. A guest here polls, so it and a worker take turns of milliseconds.
+//! The source needs no device, so a worker is busy with nothing else.
 
 use std::path::Path;
 

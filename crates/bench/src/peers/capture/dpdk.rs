@@ -1,5 +1,5 @@
-//! DPDK's `dpdk-dumpcap` and `dpdk-pdump`: second processes of a `dpdk-testpmd` that forwards from a null port to another
-//! on one core. They take copies of its packets from a ring and write them to a file on the other core.
+//! DPDK's `dpdk-dumpcap` and `dpdk-pdump`: second processes of a `dpdk-testpmd` that forwards from a null port to
+//! another on one core. They take copies of its packets from a ring and write them to a file on the other core.
 //!
 //! Both processes share huge pages, the only memory that DPDK can share. Two precautions are necessary:
 //!
@@ -29,7 +29,8 @@ const PACKET: u16 = 64;
 const PAGES: u32 = 160;
 /// Of these, the memory of testpmd in MB.
 const MEMORY: &str = "256";
-/// Ids of testpmd's lcores, for forwarding and for the prompt. They are too high to collide with ids of the other process.
+/// Ids of testpmd's lcores, for forwarding and for the prompt. They are too high to collide with ids of the other
+/// process.
 const LCORES: (u32, u32) = (126, 127);
 /// Once its file is this long, a tool has stored packets.
 const FIRST_FILE_BYTES: u64 = 4096;

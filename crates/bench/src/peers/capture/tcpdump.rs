@@ -1,5 +1,5 @@
-//! `tcpdump` on a veth pair. A sender in a namespace of its own runs on one core, and tcpdump on the other. The sender's
-//! system calls carry packets up to tcpdump's ring, just as a null port and the engine share a core.
+//! `tcpdump` on a veth pair. A sender in a namespace of its own runs on one core, and tcpdump on the other. The
+//! sender's system calls carry packets up to tcpdump's ring, just as a null port and the engine share a core.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -28,8 +28,8 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts testpmd, and waits for its prompt. `eal`: arguments for the EAL; `own`: for testpmd. `output`: the file for its
-    /// output.
+    /// Starts testpmd, and waits for its prompt. `eal`: arguments for the EAL; `own`: for testpmd. `output`: the file
+    /// for its output.
     ///
     /// # Errors
     /// [`BenchError::Peer`] with its last output.

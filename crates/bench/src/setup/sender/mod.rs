@@ -22,7 +22,8 @@ pub const FCS: u16 = 4;
 /// Send buffer of the socket in bytes. The kernel charges a packet on a veth pair to the sender's socket until it is
 /// received. With the default of 200 KB, the sender would wait for a slow receiver and never lose a packet.
 const SEND_BUFFER: libc::c_int = 64 << 20;
-/// Where a packet without a tag has the time at which it was sent, in nanoseconds since 1970, big-endian; 0 without one.
+/// Where a packet without a tag has the time at which it was sent, in nanoseconds since 1970, big-endian; 0 without
+/// one.
 pub const STAMP: usize = frames::ETHERNET + frames::IP + frames::UDP;
 /// If no burst is due within this time, the sender sleeps.
 const SLEEP_ABOVE: Duration = Duration::from_micros(100);
@@ -74,7 +75,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the thread on a core. It creates a veth pair for each stream, with the near end in this process's namespace.
+    /// Starts the thread on a core. It creates a veth pair for each stream, with the near end in this process's
+    /// namespace.
     ///
     /// # Errors
     /// The thread could not create its namespace, interfaces or sockets.
@@ -183,7 +185,8 @@ fn open(name: &str) -> io::Result<OwnedFd> {
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     bind(&socket, 0, rustix::net::netdevice::name_to_index(&socket, name)?)?;
     let (on, room): (libc::c_int, libc::c_int) = (1, SEND_BUFFER);
-    // SAFETY: each call passes a pointer to a local value and the size of its type; the value lives until the call returns.
+    // SAFETY: each call passes a pointer to a local value and the size of its type; the value lives until the call
+    // returns.
     unsafe {
         let size = size_of::<libc::c_int>() as u32;
         let (level, option) = (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE);

@@ -7,7 +7,8 @@
 //!                        near ── netvm's router, one of N by MAC address ────────── out ── sink   netvm
 //! ```
 //!
-//! With `--beside`, a second router has its own pair of interfaces and its own stream at its own rate (section 4.4, table 1).
+//! With `--beside`, a second router has its own pair of interfaces and its own stream at its own rate (section 4.4,
+//! table 1).
 //!
 //! Every router has an interface on `near` and one on `out`, each with its own MAC address (an interface pair). The
 //! sender sends a burst to each router in turn (Rathore, Hidell and Sjödin, sections 3 and 4.3). With `--interfaces`, a

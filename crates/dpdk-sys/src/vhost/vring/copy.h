@@ -47,8 +47,8 @@ find_room(const struct ring *ring, struct room *room, uint64_t bytes, bool packe
 }
 
 /*
- * Prefetches the descriptors of the next buffers, at most `count`, and returns how many of them to read. For split rings,
- * writes the numbers of their heads to `ids`.
+ * Prefetches the descriptors of the next buffers, at most `count`, and returns how many of them to read. For split
+ * rings, writes the numbers of their heads to `ids`.
  */
 static inline uint16_t
 prefetch_descriptors(const struct ring *ring, uint16_t *ids, uint16_t count, bool packed)

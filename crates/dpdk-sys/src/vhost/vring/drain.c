@@ -1,8 +1,8 @@
 /*
  * Copies packets out of guests' transmit rings.
  *
- * As with receive rings, buffers are read ahead of the copies: a short way for packets in one contiguous buffer that fit
- * into an mbuf, and a general one for chains, tables and segments of up to 64 KB.
+ * As with receive rings, buffers are read ahead of the copies: a short way for packets in one contiguous buffer that
+ * fit into an mbuf, and a general one for chains, tables and segments of up to 64 KB.
  */
 #include <rte_mempool.h>
 

@@ -97,8 +97,8 @@ impl Connections {
         lock(&self.list).retain(|other| !std::ptr::eq(connection, Arc::as_ptr(other)));
     }
 
-    /// Gives the port to a connection, unless another one has it whose guest lives. One that sends nothing does not get it,
-    /// so that it keeps no guest out.
+    /// Gives the port to a connection, unless another one has it whose guest lives. One that sends nothing does not get
+    /// it, so that it keeps no guest out.
     fn claim(&self, own: &Arc<Connection>) -> Result<(), End> {
         loop {
             let holder = {
@@ -137,8 +137,8 @@ struct Connection {
 impl Connection {
     /// Until the guest goes, breaks the protocol, or its port is closed.
     ///
-    /// Descriptors of the last message are closed last: closing a file may block on its server, and nobody waits for this
-    /// thread.
+    /// Descriptors of the last message are closed last: closing a file may block on its server, and nobody waits for
+    /// this thread.
     fn run(self: &Arc<Self>, all: &Connections, running: RunningThread) {
         let mut message = Message::new();
         // One that says nothing keeps nobody out by its thread.

@@ -34,8 +34,8 @@ const GUEST_CSUM: u64 = 1 << 1;
 const GUEST_TSO4: u64 = 1 << 7;
 const GUEST_TSO6: u64 = 1 << 8;
 const PROTOCOL_FEATURES: u64 = 1 << 30;
-/// What is offered. Not: fragmentation of UDP by the peer (UFO), which no driver since Linux 4.14 sends; the dirty log of
-/// migration (VHOST_F_LOG_ALL).
+/// What is offered. Not: fragmentation of UDP by the peer (UFO), which no driver since Linux 4.14 sends; the dirty log
+/// of migration (VHOST_F_LOG_ALL).
 const OFFERED: u64 = bits(&[
     0,  // CSUM
     1,  // GUEST_CSUM
@@ -174,8 +174,8 @@ impl Device {
         self.protocol.check(request, payload, fds)
     }
 
-    /// Applies a message that was checked; returns the payload of its reply, if it has one. If this fails, the connection
-    /// ends.
+    /// Applies a message that was checked; returns the payload of its reply, if it has one. If this fails, the
+    /// connection ends.
     pub(super) fn apply(
         &mut self,
         request: u32,
@@ -263,7 +263,8 @@ impl Device {
         let addresses = translate(&self.memory, &known.addresses?)?;
         // Rings have at most 2^15 entries.
         let size = known.size? as u16;
-        // SAFETY: the device exists, and no worker uses it; the function checks the addresses against the device's memory.
+        // SAFETY: the device exists, and no worker uses it; the function checks the addresses against the device's
+        // memory.
         let error =
             unsafe { sys::netvm_vhost_start(self.number, ring, &raw const addresses, size, position) };
         (error == 0).then_some(())
@@ -277,7 +278,8 @@ impl Device {
         (ring.started, ring.has_call, ring.kick) = (false, false, None);
         // SAFETY: the device exists, and no worker uses it. A ring that is not started is at position 0.
         let position = unsafe { sys::netvm_vhost_stop(self.number, index as u16) };
-        // Of packed rings, the next available and the next used descriptor, which are the same in a ring that is not used.
+        // Of packed rings, the next available and the next used descriptor, which are the same in a ring that is not
+        // used.
         let is_packed = self.protocol.features & PACKED != 0;
         let num = u32::from(position) | if is_packed { u32::from(position) << 16 } else { 0 };
         VhostUserVringState::new(index, num).as_slice().try_into().ok()
@@ -295,15 +297,16 @@ impl Device {
         self.is_ready
     }
 
-    /// Whether the first descriptor of its first ring is empty, which no driver leaves so: then what the guest writes does
-    /// not reach the files that it shares.
+    /// Whether the first descriptor of its first ring is empty, which no driver leaves so: then what the guest writes
+    /// does not reach the files that it shares.
     pub(super) fn has_empty_ring(&self) -> bool {
         let ring = self.protocol.known(0);
         let Some(at) = ring.addresses.filter(|_| ring.started) else { return false };
         let Some(first) = self.memory.translate(at.descriptors) else { return false };
         let word = |n: usize| {
-            // SAFETY: the state machine has checked that the ring's descriptors, of 16 bytes each and aligned to 16, lie in the
-            // memory, which is mapped as long as the device has it; if the guest has truncated it, the page is filled.
+            // SAFETY: the state machine has checked that the ring's descriptors, of 16 bytes each and aligned to 16,
+            // lie in the memory, which is mapped as long as the device has it; if the guest has truncated it, the page
+            // is filled.
             unsafe { first.cast::<u64>().wrapping_add(n).read_volatile() }
         };
         word(0) == 0 && word(1) == 0

@@ -7,8 +7,9 @@ use netvm_notify::{RateLimit, Signaller, Wake};
 
 /// From this number of packets received since the last interrupt, the guest's progress sets the interval.
 const MIN_PACKETS_TO_PACE: u32 = 2;
-/// Longest interval that follows from the guest's progress, if packets were received. A guest for which register accesses are
-/// expensive takes half a millisecond for an interrupt with few packets, so a shorter one would leave it no time.
+/// Longest interval that follows from the guest's progress, if packets were received. A guest for which register
+/// accesses are expensive takes half a millisecond for an interrupt with few packets, so a shorter one would leave it
+/// no time.
 const MAX_MICROS: u64 = 4000;
 /// The same, if packets were only sent: their ring must not fill up meanwhile.
 const MAX_SENT_MICROS: u64 = 1000;

@@ -2,14 +2,14 @@
 //!
 //! A driver is interrupted at most once per interval: the one that it sets in ITR, or one that follows the guest's
 //! progress, if that is longer. The latter is twice as long as the guest took from an interrupt to enabling interrupts
-//! again, while packets come several to an interrupt, and for packets that were sent, which can wait. So handling interrupts
-//! leaves the guest half of its time, however fast packets come (receive livelock: Mogul and Ramakrishnan, 1997), and a
-//! received packet that comes alone is announced at once.
+//! again, while packets come several to an interrupt, and for packets that were sent, which can wait. So handling
+//! interrupts leaves the guest half of its time, however fast packets come (receive livelock: Mogul and Ramakrishnan,
+//! 1997), and a received packet that comes alone is announced at once.
 //!
 //! INTx is one line: the client masks it when it has signalled an interrupt, and unmasks it when the guest's driver has
-//! seen it. An 82574 also has MSI-X vectors: for received packets, for sent packets, and for the rest (IVAR says which). A
-//! vector's cause is cleared as it is signalled (EIAC), and disabled until the driver has seen to it (IAM), so that the
-//! driver need not read ICR.
+//! seen it. An 82574 also has MSI-X vectors: for received packets, for sent packets, and for the rest (IVAR says
+//! which). A vector's cause is cleared as it is signalled (EIAC), and disabled until the driver has seen to it (IAM),
+//! so that the driver need not read ICR.
 
 mod line;
 
@@ -33,8 +33,8 @@ const SENT: u32 = cause::TXDW | cause::TXQE;
 const VALID: u32 = 1 << 3;
 /// Causes that are not those of a queue.
 const OTHER_CAUSES: u32 = cause::LSC | cause::RXO | cause::MDAC;
-/// Shortest time between two announcements of lost packets. The driver of an 82574 handles each in an interrupt of its own,
-/// which takes the time that it would need to empty its ring.
+/// Shortest time between two announcements of lost packets. The driver of an 82574 handles each in an interrupt of its
+/// own, which takes the time that it would need to empty its ring.
 const OVERRUN_MICROS: u64 = 100_000;
 /// Units of ITR per second (256 ns), and of the delays (1.024 µs).
 const ITR_UNIT_NANOS: u64 = 256;

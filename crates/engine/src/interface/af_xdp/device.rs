@@ -148,8 +148,8 @@ impl Device for XskDevice {
                 cx.counters.drops.add(DropReason::Malformed, 1);
             }
         }
-        // Once a turn, if the kernel needs a wake-up: announces free buffers and packets to send. If the interface is down,
-        // the port's link state shows it.
+        // Once a turn, if the kernel needs a wake-up: announces free buffers and packets to send. If the interface is
+        // down, the port's link state shows it.
         let _ = socket.kick();
     }
 

@@ -1,5 +1,5 @@
-//! The AF_XDP port of a router's interface, which has few packets. It copies them between the engine's buffers and memory that
-//! the kernel shares with this port alone ([`PrivateXsk`] explains why).
+//! The AF_XDP port of a router's interface, which has few packets. It copies them between the engine's buffers and
+//! memory that the kernel shares with this port alone ([`PrivateXsk`] explains why).
 //!
 //! Cost: a copy of at most an MTU and an mbuf for each packet, far less than the kernel spends on it. A turn without
 //! packets reads two words that the kernel writes.

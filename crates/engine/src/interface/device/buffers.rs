@@ -37,8 +37,8 @@ pub(crate) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
     pending(header, &front[..copied], packet.pkt_len() as usize).ok()
 }
 
-/// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the request does
-/// not fit the packet.
+/// Marks the pending offloads in the mbuf; does the work at once if an mbuf cannot express it. `None` if the request
+/// does not fit the packet.
 pub(crate) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     match pending {
         Pending::Nothing => {}

@@ -1,9 +1,9 @@
 //! The e1000 port: an Intel 82540EM card of a guest, over vfio-user. Guest memory is shared with netvm only, so packets
 //! are copied.
 //!
-//! A guest that uses its card's checksum and segmentation offloads sends unfinished packets; the engine finishes them only if
-//! a receiver needs it. The card cannot tell a guest that a received packet's checksum is unfinished, so the engine finishes
-//! it first.
+//! A guest that uses its card's checksum and segmentation offloads sends unfinished packets; the engine finishes them
+//! only if a receiver needs it. The card cannot tell a guest that a received packet's checksum is unfinished, so the
+//! engine finishes it first.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! Ports on interfaces of the kernel that exchange offloads with it: TAP devices and packet sockets.
 //!
-//! A segment of up to 64 KB is received into a large buffer, passes the engine as one packet, and leaves as one packet by a
-//! port that accepts it. A packet that fits into an ordinary buffer is moved into one, so that an ACK does not occupy 64 KB.
-//! While no large buffer is free, a segment takes several ordinary ones. The kernel copies each packet once when the engine
-//! receives it and once when it sends it. A burst takes one system call, except for TAP devices without io_uring.
+//! A segment of up to 64 KB is received into a large buffer, passes the engine as one packet, and leaves as one packet
+//! by a port that accepts it. A packet that fits into an ordinary buffer is moved into one, so that an ACK does not
+//! occupy 64 KB. While no large buffer is free, a segment takes several ordinary ones. The kernel copies each packet
+//! once when the engine receives it and once when it sends it. A burst takes one system call, except for TAP devices
+//! without io_uring.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -118,8 +119,8 @@ impl KernelDevice {
     }
 }
 
-/// The packet of `length` bytes that was received into the buffers of a place. Copies a short packet from the large buffer
-/// to an ordinary one.
+/// The packet of `length` bytes that was received into the buffers of a place. Copies a short packet from the large
+/// buffer to an ordinary one.
 fn take(place: &mut Batch, length: usize) -> Option<Mbuf> {
     match place.as_slice() {
         [large, .., last] if large.buf_len() > last.buf_len() && length <= last.room().length => {

@@ -118,8 +118,8 @@ impl Capture {
         }
     }
 
-    /// Reads the next frame into `held`. Skips frames that cannot be read; closes the input at its end, and after an error that
-    /// leaves no way to find the next frame.
+    /// Reads the next frame into `held`. Skips frames that cannot be read; closes the input at its end, and after an
+    /// error that leaves no way to find the next frame.
     fn read(&mut self) {
         let Some(reader) = &mut self.input else { return };
         match reader.next_frame() {

@@ -92,7 +92,8 @@ impl Gro {
 }
 
 impl Run {
-    /// Appends the payload of a packet that the run accepts. Returns false if its checksum is wrong or there is no room.
+    /// Appends the payload of a packet that the run accepts. Returns false if its checksum is wrong or there is no
+    /// room.
     fn append(&mut self, memory: &Memory, out: &mut Batch, next: Parsed<'_>, copied: &mut Batch) -> bool {
         let Some(place) = out.as_mut_slice().get_mut(self.at) else { return false };
         if self.coalesced.count() > 1 {

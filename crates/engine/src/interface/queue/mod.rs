@@ -96,8 +96,8 @@ impl PortQueue {
         }
     }
 
-    /// Receives into `new` instead of `old`. The device stays open. Packets that wait in the shaper are sent at once, as
-    /// they are in the old memory.
+    /// Receives into `new` instead of `old`. The device stays open. Packets that wait in the shaper are sent at once,
+    /// as they are in the old memory.
     pub(crate) fn use_memory(&mut self, new: &Arc<Memory>, old: Option<&Memory>, cx: &PortContext<'_>) {
         if let (Some(shaper), Some(device), Some(old)) = (&mut self.shaper, self.devices.first_mut(), old) {
             while let Some(packet) = shaper.pop_any() {

@@ -1,5 +1,6 @@
 //! The shaper of a port. In: packets to send, each with its queue: that of the name that a rule gave, else that of the
-//! DSCP. Out: bursts for the device, in the order and at the rate of the port's `qos`; `netvm_switch::qos` decides both.
+//! DSCP. Out: bursts for the device, in the order and at the rate of the port's `qos`; `netvm_switch::qos` decides
+//! both.
 //!
 //! Packets wait in the engine's memory for the port, so those of other trust groups are copied first: a standing
 //! queue holds no buffers of other groups.

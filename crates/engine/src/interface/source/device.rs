@@ -1,12 +1,12 @@
-//! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or as fast as possible. It counts
-//! and frees packets to send.
+//! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or as fast as possible. It
+//! counts and frees packets to send.
 //!
-//! Packets go through the flows in turn. A port with several queues divides the flows among them, so that each flow has one
-//! queue; `rate` and `count` are the port's, and each queue sends those of its flows.
+//! Packets go through the flows in turn. A port with several queues divides the flows among them, so that each flow has
+//! one queue; `rate` and `count` are the port's, and each queue sends those of its flows.
 //!
 //! Flow `n` has source address 10.0.0.0 + n (mod 2^24) and source port 1024 + n / 2^24; the UDP checksum is 0, which
-//! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, enough that no flow repeats for minutes. A packet costs one cache
-//! line of stores: registers combine a template with the fields of the flow.
+//! IPv4 allows (RFC 768). So 2^32 - 1 flows are possible, enough that no flow repeats for minutes. A packet costs one
+//! cache line of stores: registers combine a template with the fields of the flow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,7 +101,8 @@ struct RateLimit {
 }
 
 impl RateLimit {
-    /// Packets due at `now`, in whole bursts of the port. Skips a backlog of more than 10 ms (or one burst, if that is longer).
+    /// Packets due at `now`, in whole bursts of the port. Skips a backlog of more than 10 ms (or one burst, if that is
+    /// longer).
     fn due(&mut self, now: u64) -> usize {
         let start = *self.start.get_or_insert_with(|| self.common.start(now));
         let since = now.saturating_sub(start);
@@ -118,7 +119,8 @@ impl RateLimit {
 }
 
 impl Source {
-    /// A queue of a source as configured, with its number and that of all; frames are at least as long as their headers.
+    /// A queue of a source as configured, with its number and that of all; frames are at least as long as their
+    /// headers.
     pub(super) fn new(config: &SourceConfig, (queue, queues): (u16, u16), common: &Arc<SharedState>) -> Self {
         let size = config.size.max(IP as u16 + 28);
         let mut template = [0; TEMPLATE_BYTES];

@@ -35,8 +35,8 @@ impl CpuTime {
         self.ran.clear();
     }
 
-    /// How much of the time since the last call, which is `step`, all threads of the process could use: none of it while a
-    /// thread only waits for a core. All of it if the kernel does not tell.
+    /// How much of the time since the last call, which is `step`, all threads of the process could use: none of it
+    /// while a thread only waits for a core. All of it if the kernel does not tell.
     pub(super) fn granted(&mut self, step: Duration) -> Duration {
         let Some(tasks) = self.tasks.as_ref().and_then(|tasks| fs::read_dir(tasks).ok()) else { return step };
         let (mut granted, mut ran) = (step, BTreeMap::new());

@@ -1,8 +1,8 @@
-//! The load of workers and ports, measured once a second. In: the workers' counters. Out: thousandths of a worker's time that
-//! it spent on packets, and how much of that each port caused.
+//! The load of workers and ports, measured once a second. In: the workers' counters. Out: thousandths of a worker's
+//! time that it spent on packets, and how much of that each port caused.
 //!
-//! A worker's busy time is exact. It is divided among the ports that it receives by, in proportion to the cycles that their
-//! packets took from receive to dispatch in the timed turns, one in 16.
+//! A worker's busy time is exact. It is divided among the ports that it receives by, in proportion to the cycles that
+//! their packets took from receive to dispatch in the timed turns, one in 16.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -70,7 +70,8 @@ impl Loads {
         now != began
     }
 
-    /// Adds the measurement of a worker over `possible` cycles; the first one, over none, only notes where its counters begin.
+    /// Adds the measurement of a worker over `possible` cycles; the first one, over none, only notes where its counters
+    /// begin.
     fn add(&mut self, placement: &Placement, worker: WorkerId, counters: &WorkerCounters, possible: u64) {
         if self.workers.len() <= worker.index() {
             self.workers.resize(worker.index() + 1, Sample::default());

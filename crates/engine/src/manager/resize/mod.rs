@@ -6,7 +6,7 @@
 //!  queues    one after the other moves (`ports/moves`): to workers that were added, from workers that are to end
 //!  flows     the flows are divided among the workers that stay (`flows`)
 //!  draining  NFs return what they have of workers that are to end; those still send it
-//!  ending    what they handed over has left; NFs forget them, their links, captures and rings come back, their threads end
+//!  ending    what they handed over has left; NFs forget them, links, captures and rings come back, threads end
 //! ```
 //!
 //! Each call of [`Engine::service`](super::Engine::service) does a step, so the watchdog and the teardown of NFs go on:

@@ -1,5 +1,5 @@
-//! Applies the decision of rules. In: packets with the same decision. Out: where its outcome sends them, after its rate limits, its
-//! changes of the tag and its queue; before that, a copy for each mirror port, with the new tag.
+//! Applies the decision of rules. In: packets with the same decision. Out: where its outcome sends them, after its rate
+//! limits, its changes of the tag and its queue; before that, a copy for each mirror port, with the new tag.
 //!
 //! Cost: a decision without any of these is not a stage of its own ([`outcome`]).
 

@@ -1,9 +1,9 @@
-//! In: packets that a rule rejects, which are dropped. Out: an answer to each sender by the same port: a TCP reset, else
-//! ICMP or ICMPv6 "administratively prohibited".
+//! In: packets that a rule rejects, which are dropped. Out: an answer to each sender by the same port: a TCP reset,
+//! else ICMP or ICMPv6 "administratively prohibited".
 //!
-//! All workers together send at most 1000 answers per second, so that a flood of rejected packets does not cause a flood of answers
-//! (RFC 1812 section 4.3.2.8). Resets, ICMP errors, fragments other than the first, and packets from or to a group address
-//! get no answer (RFC 1122 section 3.2.2).
+//! All workers together send at most 1000 answers per second, so that a flood of rejected packets does not cause a
+//! flood of answers (RFC 1812 section 4.3.2.8). Resets, ICMP errors, fragments other than the first, and packets from
+//! or to a group address get no answer (RFC 1122 section 3.2.2).
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! In: a packet whose outer VLAN tag changes. Out: whether it could be changed: a packet without room for a tag stays as it is.
+//! In: a packet whose outer VLAN tag changes. Out: whether it could be changed: a packet without room for a tag stays
+//! as it is.
 //!
 //! Cost: the packet's first line, and 12 bytes moved to add or remove a tag.
 

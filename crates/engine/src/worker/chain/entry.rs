@@ -90,7 +90,8 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
     }
 }
 
-/// Room in every ring of a chain, at most `wanted` packets: if NFs may let flows skip them, a burst may enter at any hop.
+/// Room in every ring of a chain, at most `wanted` packets: if NFs may let flows skip them, a burst may enter at any
+/// hop.
 #[cold]
 fn room_inside(dp: &mut Datapath, path: &ChainPath, wanted: usize) -> usize {
     let links = path.targets.iter().filter_map(Target::replicas).flat_map(|replicas| replicas.links);

@@ -1,6 +1,6 @@
-//! The next hop of a chain. In: packets at a position of a chain, all from one memory. Out: to the ring of one of the hop's replicas,
-//! as its balancing chooses; or out of the chain, if no hop is left. Packets for another trust group are copied. Pending
-//! offloads are done first, unless all NFs of the group accept them.
+//! The next hop of a chain. In: packets at a position of a chain, all from one memory. Out: to the ring of one of the
+//! hop's replicas, as its balancing chooses; or out of the chain, if no hop is left. Packets for another trust group
+//! are copied. Pending offloads are done first, unless all NFs of the group accept them.
 //!
 //! Cost with one replica: two comparisons per burst. Least occupied: each ring's indexes once per burst. By hash: a key
 //! per packet. Sticky: a key per packet and a bucket (a line of 64 KiB at worst); a burst for several replicas is

@@ -1,6 +1,6 @@
-//! The L2 fast path, for ports that switch every packet. It reads only Ethernet headers, once for all consecutive packets
-//! with the same header (a [`Run`]). Here, packets with the same addresses, tags and EtherType are a flow, and the flow
-//! cache stores them as one.
+//! The L2 fast path, for ports that switch every packet. It reads only Ethernet headers, once for all consecutive
+//! packets with the same header (a [`Run`]). Here, packets with the same addresses, tags and EtherType are a flow, and
+//! the flow cache stores them as one.
 //!
 //! Cost: the first line of each packet (prefetched) and a comparison of 16 bytes; a lookup for a header that differs
 //! from the one before.

@@ -1,8 +1,8 @@
-//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up the port of the destination. In: packets to
-//! switch. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
+//! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up the port of the destination. In: packets
+//! to switch. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
 //!
-//! The flow cache stores the action. It is valid until an address moves away from the port, which changes the port's epoch.
-//! Once a tick, the first packet of a flow refreshes its source in the FDB.
+//! The flow cache stores the action. It is valid until an address moves away from the port, which changes the port's
+//! epoch. Once a tick, the first packet of a flow refreshes its source in the FDB.
 //!
 //! Cost: a comparison for a flow in the cache; two lookups in the FDB for others.
 

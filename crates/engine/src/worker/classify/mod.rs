@@ -1,4 +1,5 @@
-//! Finds the actions for the packets of a burst. In: packets that one port has received, or is about to send. Out: the action of each packet ([`Classified`]).
+//! Finds the actions for the packets of a burst. In: packets that one port has received, or is about to send. Out: the
+//! action of each packet ([`Classified`]).
 //!
 //! | path | when | reads |
 //! |---|---|---|

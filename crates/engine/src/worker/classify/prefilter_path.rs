@@ -58,8 +58,8 @@ impl Classify for PrefilterPath<'_> {
 }
 
 impl<'a> PrefilterPath<'a> {
-    /// Runs the prefilter, and stores the beginning and the length of each packet in the results. A packet that the port's
-    /// guest may not send is not proven.
+    /// Runs the prefilter, and stores the beginning and the length of each packet in the results. A packet that the
+    /// port's guest may not send is not proven.
     #[inline(always)]
     fn prefilter(&self, scope: &Scope<'_>, burst: &mut Burst) -> Prefiltered {
         let Burst { batch, results, .. } = burst;
@@ -178,7 +178,8 @@ impl<'a> PrefilterPath<'a> {
     }
 }
 
-/// Bit mask of the packets, of `of`, that the port's guest may not send, or that need more than their addresses to decide.
+/// Bit mask of the packets, of `of`, that the port's guest may not send, or that need more than their addresses to
+/// decide.
 fn spoofed(guard: &Guard, of: u64, results: &LookupResults) -> u64 {
     let mut spoofed = 0;
     let mut good = None;

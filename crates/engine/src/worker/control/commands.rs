@@ -1,5 +1,5 @@
-//! Commands from the manager, and events to it. The manager frees all memory that a worker no longer uses: a worker itself
-//! frees only packets.
+//! Commands from the manager, and events to it. The manager frees all memory that a worker no longer uses: a worker
+//! itself frees only packets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,7 +134,8 @@ pub(crate) enum Event {
 }
 
 impl Worker {
-    /// Handles pending commands. When they are answered, the in-flight table has all packets that were handed out before.
+    /// Handles pending commands. When they are answered, the in-flight table has all packets that were handed out
+    /// before.
     #[cold]
     pub(crate) fn handle_commands(&mut self) {
         self.dp.in_flight.spill();

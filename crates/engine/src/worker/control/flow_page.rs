@@ -1,5 +1,5 @@
-//! Pages of flows, for views: a worker reads the flow cache in parts and handles packets in between. The manager owns the
-//! memory.
+//! Pages of flows, for views: a worker reads the flow cache in parts and handles packets in between. The manager owns
+//! the memory.
 
 use netvm_flow::{Counters, Entry, Validity};
 use netvm_flowmon::Record;
@@ -37,7 +37,8 @@ pub struct FlowCounts {
     pub capacity: u64,
     /// Its counters since the start.
     pub counters: Counters,
-    /// Packets were looked up by flow before this request; else, the flows of packets that the prefilter handled are missing.
+    /// Packets were looked up by flow before this request; else, the flows of packets that the prefilter handled are
+    /// missing.
     pub were_watched: bool,
 }
 

@@ -119,8 +119,8 @@ impl WorkerHandle {
     }
 }
 
-/// Aborts the process if the worker's thread panics: otherwise its ports and chains would silently stop. The service manager
-/// starts netvmd again; guests keep running.
+/// Aborts the process if the worker's thread panics: otherwise its ports and chains would silently stop. The service
+/// manager starts netvmd again; guests keep running.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

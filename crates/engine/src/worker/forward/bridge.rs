@@ -1,5 +1,5 @@
-//! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the tag
-//! that the port expects. An interface of the bridge itself receives them.
+//! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the
+//! tag that the port expects. An interface of the bridge itself receives them.
 //!
 //! Cost: two comparisons per burst without VLANs. With VLANs, the tag of each packet is read again. Flooding copies a
 //! packet for each port except the last.
@@ -80,7 +80,8 @@ pub(crate) fn flood_each(burst: &mut Dispatch<'_>, from: PortId) -> Step {
     Step::Each
 }
 
-/// Sends a copy to the next port of a VLAN, from the port with the number `first` on, or the packets themselves to the last.
+/// Sends a copy to the next port of a VLAN, from the port with the number `first` on, or the packets themselves to the
+/// last.
 pub(crate) fn flood(burst: &mut Dispatch<'_>, from: PortId, vlan: u16, first: u16) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
     let Some(switching) = &cx.snapshot.policy.switching else {

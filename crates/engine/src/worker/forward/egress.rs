@@ -1,9 +1,9 @@
-//! The rules and the rate of a port for packets to send. In: packets to send by a port. Out: to the tx stage, the packets that
-//! they allow.
+//! The rules and the rate of a port for packets to send. In: packets to send by a port. Out: to the tx stage, the
+//! packets that they allow.
 //!
-//! A port without either costs one check of the policy per burst. Otherwise packets are looked up again with their current
-//! key, because an NF may have changed them. The flow cache stores the decisions under the egress port and the class of the
-//! ingress port.
+//! A port without either costs one check of the policy per burst. Otherwise packets are looked up again with their
+//! current key, because an NF may have changed them. The flow cache stores the decisions under the egress port and the
+//! class of the ingress port.
 
 use dpdk::Batch;
 

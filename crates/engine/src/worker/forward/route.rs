@@ -69,8 +69,8 @@ fn address_of(mbuf: &Mbuf) -> (MacAddr, u16) {
     (MacAddr([a, b, c, d, e, f]), vlan)
 }
 
-/// Gives the kernel of the next of the other routers on a shared port a copy of packets for a group, as far as the share of their
-/// class allows: without room in it, there is no copy.
+/// Gives the kernel of the next of the other routers on a shared port a copy of packets for a group, as far as the
+/// share of their class allows: without room in it, there is no copy.
 #[cold]
 pub(crate) fn copy_to_others(burst: &mut Dispatch<'_>, group: ToGroup) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;

@@ -1,6 +1,6 @@
-//! Collects packets from an NF's ring. In: descriptors that an NF thread has returned. Out: packets in runs with the same
-//! verdict: to the next hop, out of the chain, to another role, or dropped. If the NF is not at this chain and hop, or may
-//! not use this port or role, the packets are dropped and counted.
+//! Collects packets from an NF's ring. In: descriptors that an NF thread has returned. Out: packets in runs with the
+//! same verdict: to the next hop, out of the chain, to another role, or dropped. If the NF is not at this chain and
+//! hop, or may not use this port or role, the packets are dropped and counted.
 //!
 //! Cost: one lookup of the chain per run. For the cost of taking packets back see [`crate::inflight`].
 
@@ -28,8 +28,8 @@ const MAX_DESCRIPTORS: usize = 4 * BURST;
 
 /// Takes the packets that one NF thread has returned, and acts on their verdicts. Returns the number of descriptors.
 ///
-/// Takes more than a port receives in a turn. Otherwise, rings that filled up once, while either side was stopped, would
-/// stay full, because as many packets would come in as go out.
+/// Takes more than a port receives in a turn. Otherwise, rings that filled up once, while either side was stopped,
+/// would stay full, because as many packets would come in as go out.
 #[inline]
 pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> usize {
     let Some(end) = dp.nfs.get(link) else { return 0 };
@@ -215,8 +215,8 @@ fn next_of(
     }
 }
 
-/// The next hop of the chain with this role, in any group. If there is none: an NF of this role in the sender's own group, and
-/// the hop does not change.
+/// The next hop of the chain with this role, in any group. If there is none: an NF of this role in the sender's own
+/// group, and the hop does not change.
 #[cold]
 fn next_with_role(sender: Sender<'_>, path: &ChainPath, verdict: Verdict) -> Result<Next, DropReason> {
     let (chain, role, hop) = (verdict.chain, verdict.argument, verdict.hop);

@@ -1,10 +1,11 @@
-//! In: packets that other workers handed over, for ports for which only this worker has a tx queue. Out: to the tx stage.
+//! In: packets that other workers handed over, for ports for which only this worker has a tx queue. Out: to the tx
+//! stage.
 //!
-//! A turn takes one burst from each other worker, as it does from each port. From a worker whose packets fill the ring it takes
-//! up to [`MAX_BURSTS`]: these packets have cost more than those that still wait at a port.
+//! A turn takes one burst from each other worker, as it does from each port. From a worker whose packets fill the ring
+//! it takes up to [`MAX_BURSTS`]: these packets have cost more than those that still wait at a port.
 //!
-//! Packets that other workers have received and whose flows this worker owns go to the same place as those that it has received
-//! itself. For their cost see [`owner`](crate::worker::owner).
+//! Packets that other workers have received and whose flows this worker owns go to the same place as those that it has
+//! received itself. For their cost see [`owner`](crate::worker::owner).
 //!
 //! Cost: one slot of 16 bytes from another core for each packet, a quarter of a cache line. A turn without such packets
 //! checks each ring once.

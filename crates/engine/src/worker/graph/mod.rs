@@ -1,5 +1,6 @@
-//! The graph of stages, and the only loop that runs them. A stage takes a burst and says [`Next`] for it: of all its packets, or of
-//! each. No stage calls another. What all stages need is here, once: counters, captures, latency, traces.
+//! The graph of stages, and the only loop that runs them. A stage takes a burst and says [`Next`] for it: of all its
+//! packets, or of each. No stage calls another. What all stages need is here, once: counters, captures, latency,
+//! traces.
 //!
 //! ```text
 //!  rx ──▶ Decision ──▶ Chain ──▶ Hop ──▶ Ring ──▶ (NF) ──▶ collect ──▶ Hop ─┐
@@ -17,8 +18,8 @@
 //!   sends goes on at once: another one receives it (`Rx`), L2 switching, or a port for which it gets a tag; as far
 //!   as that is no loop.
 //!
-//! A burst that stays together is moved nowhere. The parts of one that does not are brought to their ends one after the other, so
-//! packets of a flow keep their order.
+//! A burst that stays together is moved nowhere. The parts of one that does not are brought to their ends one after the
+//! other, so packets of a flow keep their order.
 //!
 //! Cost: a jump for each stage and burst. A burst that is split: 16 bytes for each packet and stage that splits, and
 //! two moves of the mbuf pointer.

@@ -1,5 +1,5 @@
-//! The ring of an NF thread. In: packets for it. Out: their descriptors in the ring; [`InFlight`](crate::inflight::InFlight) owns the
-//! packets. Packets for which the ring has no room are dropped.
+//! The ring of an NF thread. In: packets for it. Out: their descriptors in the ring;
+//! [`InFlight`](crate::inflight::InFlight) owns the packets. Packets for which the ring has no room are dropped.
 //!
 //! Cost of a descriptor: 8 bytes that move to the other core (the other 8 bytes are only compared), and handing out. It
 //! depends on how far apart the cores are.

@@ -1,13 +1,13 @@
-//! Receives a burst from a port's rx queue, and looks it up in the port's rules. Each packet is marked with its port and counted. A
-//! port that waits for room receives no more packets than their chains have room for. Packets with the same action then go
-//! together, in order, where the action says.
+//! Receives a burst from a port's rx queue, and looks it up in the port's rules. Each packet is marked with its port
+//! and counted. A port that waits for room receives no more packets than their chains have room for. Packets with the
+//! same action then go together, in order, where the action says.
 //!
 //! - blanket: the port has one decision for all packets. No packet is read.
 //! - per flow: [`classify`] finds the action of each packet.
 //!
-//! Cost: receiving, 10 instructions per packet in addition to the device's (callgrind). Blanket: one check of the policy per
-//! burst. Per flow: one comparison of 8 bytes per packet if all actions are the same; otherwise a copy of the mbuf pointers for
-//! each different action.
+//! Cost: receiving, 10 instructions per packet in addition to the device's (callgrind). Blanket: one check of the
+//! policy per burst. Per flow: one comparison of 8 bytes per packet if all actions are the same; otherwise a copy of
+//! the mbuf pointers for each different action.
 
 use dpdk::{Batch, PortNumber};
 use netvm_capture_ring::Direction;
@@ -153,8 +153,8 @@ fn wanted(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) -> (usize, Memor
     (room, memory)
 }
 
-/// Counts packets, marks each with the port and without a queue, and drops packets that span several buffers. Returns the
-/// number of bytes.
+/// Counts packets, marks each with the port and without a queue, and drops packets that span several buffers. Returns
+/// the number of bytes.
 #[inline(always)]
 fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     let (mut bytes, mut split) = (0, false);

@@ -1,15 +1,18 @@
-//! Idle back-off, after turns without packets: the worker spins for some microseconds, then sleeps for longer and longer.
+//! Idle back-off, after turns without packets: the worker spins for some microseconds, then sleeps for longer and
+//! longer.
 //!
-//! A sleep and wake-up costs tens of microseconds, and more in a VM whose core halts. So a worker spins while packets are
-//! likely to come: packets that NFs have, and packets of ports or other workers if the last ones came at a short interval.
-//! Otherwise it soon sleeps, also because an NF that has just got packets may be waiting for its core. While NFs have packets, it
-//! yields its core between polls, so that NFs that share the core run at once. A chain on the worker's core takes its packets while
-//! the core's cache still holds them. If the kernel receives for the worker's ports on the worker's core, in a thread
-//! (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps at once: while it polls, nothing can arrive.
-//! If threads that do not yield share the core ([`CoreSharing`]), it sleeps until NFs wake it, instead of yielding.
+//! A sleep and wake-up costs tens of microseconds, and more in a VM whose core halts. So a worker spins while packets
+//! are likely to come: packets that NFs have, and packets of ports or other workers if the last ones came at a short
+//! interval. Otherwise it soon sleeps, also because an NF that has just got packets may be waiting for its core. While
+//! NFs have packets, it yields its core between polls, so that NFs that share the core run at once. A chain on the
+//! worker's core takes its packets while the core's cache still holds them. If the kernel receives for the worker's
+//! ports on the worker's core, in a thread (threaded NAPI, `ksoftirqd`) or for a sender on that core, the worker sleeps
+//! at once: while it polls, nothing can arrive. If threads that do not yield share the core ([`CoreSharing`]), it
+//! sleeps until NFs wake it, instead of yielding.
 //!
-//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, when another worker hands
-//! packets over, and when an NF returns packets. The sleep is limited if a port or an NF in a VM can only be polled.
+//! A sleep ends early when a port with a descriptor has packets, when the manager sends a command, when another worker
+//! hands packets over, and when an NF returns packets. The sleep is limited if a port or an NF in a VM can only be
+//! polled.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -121,7 +124,8 @@ impl Backoff {
         }
     }
 
-    /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs otherwise.
+    /// Whether to yield the core after `idle` cycles without packets: NFs that share it could not return theirs
+    /// otherwise.
     fn yields(&self, awaited: Awaited, idle: u64, now: u64) -> bool {
         self.mode != Idle::Poll
             && !self.sharing.is_contended(now)

@@ -1,5 +1,5 @@
-//! Wakes NFs and other workers that sleep while they have packets, NFs sometimes shortly before. In: links to which a burst was
-//! published, rings to workers, or a port that has packets after a sleep. Out: signals to eventfds.
+//! Wakes NFs and other workers that sleep while they have packets, NFs sometimes shortly before. In: links to which a
+//! burst was published, rings to workers, or a port that has packets after a sleep. Out: signals to eventfds.
 //!
 //! Cost: one fence per turn in which a burst was published, and a check of each link and each other worker.
 
@@ -46,8 +46,9 @@ pub(crate) fn wake_sleepers(dp: &mut Datapath) {
     }
 }
 
-/// Wakes the NF that probably gets the packets of a port that ended this worker's sleep, so that it wakes up while the worker
-/// receives them. A core that has slept for long takes a tenth of a millisecond to wake up, five times as long as receiving.
+/// Wakes the NF that probably gets the packets of a port that ended this worker's sleep, so that it wakes up while the
+/// worker receives them. A core that has slept for long takes a tenth of a millisecond to wake up, five times as long
+/// as receiving.
 #[cold]
 pub(crate) fn wake_ahead(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) {
     if let Some([chain]) = snapshot.policy.ingress(port).map(|ingress| &ingress.chains[..])

@@ -5,8 +5,8 @@ use dpdk::Batch;
 /// Packets of a batch.
 const MAX: usize = Batch::CAPACITY;
 
-/// Splits a batch into groups of packets with the same key, and calls `each` with each group, which it empties. Packets of a
-/// group keep their order. `key` gets the index of a packet in the batch.
+/// Splits a batch into groups of packets with the same key, and calls `each` with each group, which it empties. Packets
+/// of a group keep their order. `key` gets the index of a packet in the batch.
 ///
 /// Cost: a compare with the key of each group so far, and two moves, for each packet.
 pub(crate) fn groups<K: PartialEq>(

@@ -1,8 +1,8 @@
 //! In: packets for which a rule chooses the queue. Out: the same packets; each mbuf has the number of the queue's name,
 //! until the packet leaves by a port, whose shaper has a table from numbers to queues.
 //!
-//! - [`clear`] runs on each received packet, so a packet never has the number of an earlier one in its mbuf. Buffers from the
-//!   engine's pools have none.
+//! - [`clear`] runs on each received packet, so a packet never has the number of an earlier one in its mbuf. Buffers
+//!   from the engine's pools have none.
 //! - The number stays with the mbuf in chains, since mbufs are private to the engine. Copies and segments get it too.
 //!
 //! Cost: `clear`, one store of 2 bytes to the line of the mbuf that the rx stage writes anyway. `set`, the same store,

@@ -1,7 +1,8 @@
-//! Counts packets through each interface of a router. In: a burst with its verdicts. Out: counts, stored with the counters of
-//! the interface's punt port.
+//! Counts packets through each interface of a router. In: a burst with its verdicts. Out: counts, stored with the
+//! counters of the interface's punt port.
 //!
-//! Cost: the length of each packet, which is in the cache; an add for each run of packets with the same interface and verdict.
+//! Cost: the length of each packet, which is in the cache; an add for each run of packets with the same interface and
+//! verdict.
 
 use dpdk::{Batch, Mbuf};
 

@@ -1,5 +1,5 @@
-//! A private copy of the headers that a router reads and changes. The router copies them once, checks and changes the copy, and
-//! writes it back as a whole, so that no process that maps the buffer can change them in between.
+//! A private copy of the headers that a router reads and changes. The router copies them once, checks and changes the
+//! copy, and writes it back as a whole, so that no process that maps the buffer can change them in between.
 
 use dpdk::Mbuf;
 use netvm_router::{Checked, HeaderError, check_v4, check_v6, forward_v4, forward_v6};
@@ -193,8 +193,8 @@ impl Head {
         u16::from(self.l2) + header as u16
     }
 
-    /// Rewrites the headers of a packet to forward, which leaves by `out` to neighbour `to`. Returns the bytes that replace the
-    /// first [`Self::old`] bytes of the packet; `None` if its TTL expires here.
+    /// Rewrites the headers of a packet to forward, which leaves by `out` to neighbour `to`. Returns the bytes that
+    /// replace the first [`Self::old`] bytes of the packet; `None` if its TTL expires here.
     #[inline(always)]
     pub(crate) fn forward(&mut self, out: &InterfacePath, to: MacAddr, header: usize) -> Option<&[u8]> {
         let ip = TAG_ROOM + usize::from(self.l2);
@@ -236,8 +236,8 @@ fn bad(error: HeaderError, ingress: Ingress) -> Class {
     }
 }
 
-/// Whether an IPv6 packet is of neighbour or router discovery, whose hop limit shows that no router has forwarded it (RFC 4861
-/// section 6.1, 7.1). The kernel may answer it for the destination (`proxy_ndp`, RFC 4389).
+/// Whether an IPv6 packet is of neighbour or router discovery, whose hop limit shows that no router has forwarded it
+/// (RFC 4861 section 6.1, 7.1). The kernel may answer it for the destination (`proxy_ndp`, RFC 4389).
 #[inline(always)]
 fn is_discovery(ip: &[u8]) -> bool {
     const ICMP: u8 = 58;

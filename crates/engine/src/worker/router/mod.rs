@@ -1,5 +1,5 @@
-//! The decisions of a virtual router for a burst. In: packets that one of its ports received. Out: a [`RouteVerdict`] for
-//! each, and new headers of packets to forward.
+//! The decisions of a virtual router for a burst. In: packets that one of its ports received. Out: a [`RouteVerdict`]
+//! for each, and new headers of packets to forward.
 //!
 //! ```text
 //!  interface by port and VLAN ──▶ checked ──▶ looked up ──▶ rewritten ──▶ out of the next hop's port
@@ -8,9 +8,9 @@
 //!    └─ punted to the kernel ◀────────────────────┘
 //! ```
 //!
-//! The router punts packets that the kernel can handle better or must see, unchanged, so an outdated table loses no packet. The
-//! routes of a burst are looked up together. Of packets that leave by their ingress interface, the kernel gets one per second
-//! for each destination, and sends a redirect.
+//! The router punts packets that the kernel can handle better or must see, unchanged, so an outdated table loses no
+//! packet. The routes of a burst are looked up together. Of packets that leave by their ingress interface, the kernel
+//! gets one per second for each destination, and sends a redirect.
 //!
 //! Bursts of ordinary IPv4 packets take `fast_path`. Cost of the general path: the first line of each packet and its
 //! copy, checks, route and next hop, writing back the header, sorting.
@@ -64,8 +64,8 @@ pub(crate) struct Redirects<'a> {
 }
 
 impl Redirects<'_> {
-    /// Whether the kernel gets a packet that leaves by its ingress interface. Not if its share is used up, because the packet
-    /// would be lost.
+    /// Whether the kernel gets a packet that leaves by its ingress interface. Not if its share is used up, because the
+    /// packet would be lost.
     #[cold]
     fn take(&mut self, router: &RouterPath, interface: u16, mbuf: &Mbuf) -> bool {
         let (Some(interface), Some(limit)) = (router.interface(interface), self.limit) else { return false };
@@ -133,8 +133,8 @@ impl RouterBurst {
         }
     }
 
-    /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to forward. Returns
-    /// whether all have the same verdict, which then is the first one's.
+    /// Finds the verdict for every packet of a burst from the port of these interfaces, and rewrites packets to
+    /// forward. Returns whether all have the same verdict, which then is the first one's.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -307,8 +307,8 @@ fn follow(next: Next<'_>, redirects: &mut Redirects<'_>, head: &mut Head, mbuf: 
     RouteVerdict::Out { port: out.port, interface }
 }
 
-/// Chooses the gateway of a packet's flow among several, or returns the verdict for a packet without a gateway. Not inlined, so
-/// that a packet with a single gateway costs only a comparison.
+/// Chooses the gateway of a packet's flow among several, or returns the verdict for a packet without a gateway. Not
+/// inlined, so that a packet with a single gateway costs only a comparison.
 #[inline(never)]
 fn choose<'a>(
     next_hop: &'a NextHop,
@@ -333,8 +333,8 @@ fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
     })
 }
 
-/// The hash by which all packets of a flow take the same one of several next hops. Only the first fragment has ports, so for
-/// fragments the hash covers addresses and protocol only.
+/// The hash by which all packets of a flow take the same one of several next hops. Only the first fragment has ports,
+/// so for fragments the hash covers addresses and protocol only.
 fn flow_hash(key: Option<FlowKey>) -> u32 {
     let tuple = key.and_then(|key| {
         let mut tuple = key.five_tuple()?;

@@ -1,4 +1,5 @@
-//! Classifies punted packets. In: the cause, and the packet's headers. Out: the [`PuntReason`]; the limits of its class apply.
+//! Classifies punted packets. In: the cause, and the packet's headers. Out: the [`PuntReason`]; the limits of its class
+//! apply.
 //!
 //! Cost: the key of each packet, and a lookup for packets whose destination is not on this link.
 
@@ -12,7 +13,8 @@ use crate::worker::packet::keys::key_of;
 /// What is known of the reason for which a packet is punted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PuntCause {
-    /// Its headers, before any lookup: this reason, unless it belongs to a protocol of routers or is for the router itself.
+    /// Its headers, before any lookup: this reason, unless it belongs to a protocol of routers or is for the router
+    /// itself.
     Headers(PuntReason),
     /// Its destination is an address of the router.
     Local,

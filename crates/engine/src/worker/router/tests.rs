@@ -1,4 +1,5 @@
-//! For arbitrary bytes: the router reads within bounds, and forwards packets unchanged except for what a router must change.
+//! For arbitrary bytes: the router reads within bounds, and forwards packets unchanged except for what a router must
+//! change.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Unicast reverse path forwarding (RFC 3704). In: packets whose routes are known. Out: packets whose source passes the check.
-//! Others are dropped, or punted if only the kernel knows the route back.
+//! Unicast reverse path forwarding (RFC 3704). In: packets whose routes are known. Out: packets whose source passes the
+//! check. Others are dropped, or punted if only the kernel knows the route back.
 //!
 //! Packets without a route lookup (multicast, an expired TTL) are not checked.
 //!

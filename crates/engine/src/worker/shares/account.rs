@@ -6,7 +6,8 @@ use crate::policy::Share;
 pub(super) const WHOLE: u64 = 1 << 16;
 /// The smallest share, which bounds how far a virtual time goes ahead.
 const MIN_SHARE: u64 = WHOLE / 4096;
-/// How far a port may be ahead: one or two bursts of forwarded packets, so that a turn serves all ports with similar shares.
+/// How far a port may be ahead: one or two bursts of forwarded packets, so that a turn serves all ports with similar
+/// shares.
 const MAX_LEAD: u64 = 1 << 15;
 
 /// The worker's time that an owner, or a port of an owner, has used.
@@ -18,8 +19,8 @@ pub(super) struct Account {
     /// Virtual finish time of its last burst.
     pub(super) finish: u64,
     pub(super) has_backlog: bool,
-    /// The port was left out with its router and not polled since, so it may have a backlog. Without this flag, the first of a
-    /// router's ports would take the router's whole share.
+    /// The port was left out with its router and not polled since, so it may have a backlog. Without this flag, the
+    /// first of a router's ports would take the router's whole share.
     pub(super) is_due: bool,
 }
 

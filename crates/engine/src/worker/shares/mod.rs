@@ -1,17 +1,19 @@
-//! Divides the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn leaves
-//! out. Their packets stay in the port's queue; if it overflows, the device or the kernel drops them before any work is spent.
+//! Divides the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn
+//! leaves out. Their packets stay in the port's queue; if it overflows, the device or the kernel drops them before any
+//! work is spent.
 //!
-//! Start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, ACM SIGCOMM 1996) of bursts, by cycles: each port has a virtual
-//! time, which runs the slower, the larger its share is. A turn leaves out ports that are ahead of the slowest port with a
-//! backlog. So ports with a backlog get at least their shares, and unused shares go to other ports: a reserve wastes no cycle.
+//! Start-time fair queueing (P. Goyal, H. M. Vin and H. Cheng, ACM SIGCOMM 1996) of bursts, by cycles: each port has a
+//! virtual time, which runs the slower, the larger its share is. A turn leaves out ports that are ahead of the slowest
+//! port with a backlog. So ports with a backlog get at least their shares, and unused shares go to other ports: a
+//! reserve wastes no cycle.
 //!
-//! There are two levels, as in section 3 of that paper. The worker's time is divided among owners: virtual routers with their own
-//! share, and ports of no such router. A router's share is divided among its ports in the same way, by virtual times within the
-//! router.
+//! There are two levels, as in section 3 of that paper. The worker's time is divided among owners: virtual routers with
+//! their own share, and ports of no such router. A router's share is divided among its ports in the same way, by
+//! virtual times within the router.
 //!
-//! The share of an owner is its `reserve`, plus a part by `weight` of the time that the reserves of owners with a backlog leave.
-//! Time counts from receiving until packets are in an NF's ring or in the egress port's queue. Collecting packets from NFs and
-//! sending do not count.
+//! The share of an owner is its `reserve`, plus a part by `weight` of the time that the reserves of owners with a
+//! backlog leave. Time counts from receiving until packets are in an NF's ring or in the egress port's queue.
+//! Collecting packets from NFs and sending do not count.
 //!
 //! Cost if a port or router has a `weight` or `reserve`: a time stamp and some 30 instructions for each port and turn.
 //! Otherwise a branch.
@@ -26,8 +28,8 @@ use crate::policy::{Policy, Share};
 use crate::worker::state::BURST;
 use account::{Account, Demand, VirtualClock, WHOLE, reserve};
 
-/// Most cycles charged for a burst, some 16,000 per packet. If the worker loses its core, it is away for longer, which must not
-/// be charged to a port.
+/// Most cycles charged for a burst, some 16,000 per packet. If the worker loses its core, it is away for longer, which
+/// must not be charged to a port.
 const MAX_CHARGE: u64 = 1 << 20;
 /// A burst of this many packets means that the port has a backlog: a TAP or packet socket never returns more at once.
 const BACKLOG: usize = BURST / 2;
@@ -172,8 +174,8 @@ impl Shares {
         self.is_changed |= has_backlog != std::mem::replace(&mut port.account.has_backlog, has_backlog);
     }
 
-    /// Divides the worker among the owners with a backlog, and the share of each owner among its ports with a backlog. Others get
-    /// the share that they would have with a backlog.
+    /// Divides the worker among the owners with a backlog, and the share of each owner among its ports with a backlog.
+    /// Others get the share that they would have with a backlog.
     fn divide(&mut self) {
         self.owners.iter_mut().for_each(|owner| owner.account.has_backlog = false);
         for port in self.ports.iter().filter(|port| port.account.has_backlog) {

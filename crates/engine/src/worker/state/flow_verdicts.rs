@@ -1,16 +1,18 @@
 //! Per-flow verdicts of NFs: drop the rest of the flow, or skip this NF.
 //!
 //! ```text
-//!  in:   flow cache ──▶ flow's slot and serial written to the mbuf ──▶ verdicts on the flow? ──▶ drop │ chain without the hop
+//!  in:   flow cache ──▶ slot and serial of the flow into the mbuf ──▶ verdicts? ──▶ drop │ chain without the hop
 //!  back: DropFlow, SkipFlow ──▶ slot and serial in the mbuf ──▶ the flow's key on reception ──▶ verdict into the table
 //! ```
 //!
-//! - The key is the flow key on reception, even if an NF has changed the packet since: mbufs and the flow cache are private to
-//!   the engine. If the slot has another flow by then, the verdict applies to this packet only.
-//! - Verdicts are in a separate table, to which traffic does not write: a scan that fills the flow cache evicts no verdict, and
-//!   a new policy keeps them. The table is read only at ports whose packets can reach an NF that may give verdicts.
-//! - A verdict expires when its flow is idle for too long, or when its link ends: a single counter per link ends all verdicts
-//!   of an NF thread. Each worker has the verdicts on packets that it received, which are all packets of a flow (RSS).
+//! - The key is the flow key on reception, even if an NF has changed the packet since: mbufs and the flow cache are
+//!   private to the engine. If the slot has another flow by then, the verdict applies to this packet only.
+//! - Verdicts are in a separate table, to which traffic does not write: a scan that fills the flow cache evicts no
+//!   verdict, and a new policy keeps them. The table is read only at ports whose packets can reach an NF that may give
+//!   verdicts.
+//! - A verdict expires when its flow is idle for too long, or when its link ends: a single counter per link ends all
+//!   verdicts of an NF thread. Each worker has the verdicts on packets that it received, which are all packets of a
+//!   flow (RSS).
 
 use core::cell::Cell;
 
@@ -94,8 +96,8 @@ impl FlowVerdicts {
         epoch.set(epoch.get().wrapping_add(1));
     }
 
-    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room: a flow has at
-    /// most [`MAX_VERDICTS`].
+    /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room: a flow
+    /// has at most [`MAX_VERDICTS`].
     pub(crate) fn record(&mut self, port: PortId, key: &FlowKey, new: NewVerdict, now: u32) -> bool {
         let key = UsedFields::default().mask(*key);
         let NewVerdict { drops, role, hop, link, seconds } = new;
@@ -139,7 +141,8 @@ impl FlowVerdicts {
         }
     }
 
-    /// Finds flows with verdicts (bit `n` of the result for `keys[n]`) and their slots. Counts a packet for each flow found.
+    /// Finds flows with verdicts (bit `n` of the result for `keys[n]`) and their slots. Counts a packet for each flow
+    /// found.
     pub(crate) fn look_up(&mut self, port: PortId, keys: &[FlowKey], now: u32, slots: &mut [Slot]) -> u64 {
         if !self.any {
             return 0;

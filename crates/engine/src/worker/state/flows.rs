@@ -13,7 +13,8 @@ const WATCHED: u32 = 10 * TICKS_PER_SECOND;
 pub(crate) struct Flows {
     pub(crate) cache: FlowCache,
     pub(crate) verdicts: FlowVerdicts,
-    /// Until this tick, packets that the prefilter would handle are looked up by flow, so that a client sees their flows.
+    /// Until this tick, packets that the prefilter would handle are looked up by flow, so that a client sees their
+    /// flows.
     watched_until: Option<u32>,
 }
 
@@ -61,7 +62,8 @@ impl Flows {
         (results.decisions[n], results.actions[n]) = (hit.decision, PackedAction::from_cached(hit.extra));
     }
 
-    /// Handles a miss after the lookup in the rules: caches the decision for the key at index `n`, and counts the packets.
+    /// Handles a miss after the lookup in the rules: caches the decision for the key at index `n`, and counts the
+    /// packets.
     #[inline(always)]
     pub(crate) fn insert(&mut self, results: &mut LookupResults, n: usize, miss: Miss, validity: Validity) {
         let Miss { cached_as, decision, counted } = miss;

@@ -1,5 +1,5 @@
-//! The results of classification for each packet of a burst: a decision of the policy, and an [`Action`] if the decision does
-//! not determine what happens to the packet.
+//! The results of classification for each packet of a burst: a decision of the policy, and an [`Action`] if the
+//! decision does not determine what happens to the packet.
 
 use netvm_flow::Slot;
 use netvm_wire::FlowKey;
@@ -27,8 +27,8 @@ pub(crate) enum Action {
 }
 
 /// An [`Action`] in 32 bits: 3 bits of kind above 29 bits of argument. For [`Action::SwitchTo`] the argument is a port
-/// below an epoch, by which the flow cache knows whether the port still has the address. Actions without an epoch can be
-/// compared as numbers.
+/// below an epoch, by which the flow cache knows whether the port still has the address. Actions without an epoch can
+/// be compared as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedAction(u32);
 

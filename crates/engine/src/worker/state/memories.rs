@@ -1,5 +1,5 @@
-//! The packet memories that a worker uses: one on its own NUMA node for each trust group, and those of other workers whose
-//! packets it gets.
+//! The packet memories that a worker uses: one on its own NUMA node for each trust group, and those of other workers
+//! whose packets it gets.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! [`Datapath`]: the state that one worker owns and its stages share, in parts that belong together. Other threads see only
-//! counters, regions, and the rings to NFs and other workers.
+//! [`Datapath`]: the state that one worker owns and its stages share, in parts that belong together. Other threads see
+//! only counters, regions, and the rings to NFs and other workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

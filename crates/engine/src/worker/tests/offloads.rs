@@ -27,7 +27,8 @@ fn segment(length: usize) -> Vec<u8> {
     ip(1, 2).tcp(1000, 80, TcpFlags::ACK).payload(&payload(length)).to_vec().unwrap()
 }
 
-/// Hands a segment of `length` bytes of payload to the NF, lets `change` change it, and returns the rig after the way back.
+/// Hands a segment of `length` bytes of payload to the NF, lets `change` change it, and returns the rig after the way
+/// back.
 fn through(length: usize, change: impl FnOnce(&mut [u8], Descriptor) -> Descriptor) -> Rig {
     let mut rig = rig(true);
     rig.receive(0, &segment(length));

@@ -1,5 +1,5 @@
-//! Copies packets: into another memory, for a trust group or device that cannot read the first, and within a memory, for
-//! mirrors and floods. Nothing else in the engine copies packets between buffers. Counts copies between memories.
+//! Copies packets: into another memory, for a trust group or device that cannot read the first, and within a memory,
+//! for mirrors and floods. Nothing else in the engine copies packets between buffers. Counts copies between memories.
 //!
 //! Cost: a buffer, and reading and writing a cache line for every 64 bytes. `./dev bench copy` measures it.
 
@@ -11,8 +11,8 @@ use crate::memory::Memory;
 use crate::worker::packet::queue;
 use crate::worker::state::Datapath;
 
-/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns packets for which no buffer was
-/// free or large enough.
+/// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns packets for which no
+/// buffer was free or large enough.
 pub(crate) fn copy_into(dp: &Datapath, to: MemoryId, from: MemoryId, batch: &mut Batch) -> Batch {
     let wanted = batch.len();
     let (Some(target), Some(source)) = (dp.memories.get(to), dp.memories.get(from)) else {

@@ -1,6 +1,7 @@
-//! Finishes pending offloads of guests and the kernel: checksums, and cutting TCP segments and UDP datagrams. In: packets with
-//! pending offloads. Out: packets that their receiver accepts: finished packets, or unfinished ones for guests, kernel
-//! interfaces and NFs that accept them. Packets from such an NF are parsed again, because it may have changed any header.
+//! Finishes pending offloads of guests and the kernel: checksums, and cutting TCP segments and UDP datagrams. In:
+//! packets with pending offloads. Out: packets that their receiver accepts: finished packets, or unfinished ones for
+//! guests, kernel interfaces and NFs that accept them. Packets from such an NF are parsed again, because it may have
+//! changed any header.
 //!
 //! Cost for other packets: a check of each packet's flags, only in an engine with such ports.
 
@@ -118,8 +119,8 @@ pub(crate) fn finish(
     }
 }
 
-/// Finds the pending offloads of packets that an NF with offloads has returned. Calls `lost` with packets whose headers no
-/// longer allow them.
+/// Finds the pending offloads of packets that an NF with offloads has returned. Calls `lost` with packets whose headers
+/// no longer allow them.
 #[cold]
 pub(crate) fn renew(
     dp: &Datapath,

@@ -1,7 +1,7 @@
 //! Guests that send valid messages in an unsafe order: netvm disconnects them.
 //!
-//! The rules are in `crates/dpdk/src/vhost/front_end/protocol.rs`. DPDK's vhost library (22.11 to 25.11) has none of them;
-//! the comment of each test says what it would do.
+//! The rules are in `crates/dpdk/src/vhost/front_end/protocol.rs`. DPDK's vhost library (22.11 to 25.11) has none of
+//! them; the comment of each test says what it would do.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -94,8 +94,8 @@ fn a_ring_does_not_grow_while_it_runs() {
     });
 }
 
-/// The same: the library would keep the size although the message fails, and also the connection, because the guest asks
-/// for an answer.
+/// The same: the library would keep the size although the message fails, and also the connection, because the guest
+/// asks for an answer.
 #[test]
 fn a_size_that_is_refused_does_not_count() {
     refused("odd", |hostile| {

@@ -1,5 +1,5 @@
-//! Guests that write random bytes into their rings and send random messages: the engine survives, and other traffic goes
-//! on.
+//! Guests that write random bytes into their rings and send random messages: the engine survives, and other traffic
+//! goes on.
 //!
 //! `NETVM_HOSTILE_SECONDS` says for how long (4 by default).
 

@@ -14,8 +14,8 @@ use crate::output::{Output, lines};
 /// Interval between attempts to reach a netvmd that starts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts, and for the NFs that
-/// it starts for its chains.
+/// Prints the state of netvmd and its workers, after waiting at most `wait` seconds for a netvmd that starts, and for
+/// the NFs that it starts for its chains.
 pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Result<(), CliError> {
     let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     let status = loop {

@@ -10,8 +10,9 @@ use crate::cli::{ImportArgs, ImportFormat};
 use crate::error::{CliError, ImportError};
 use crate::output::Output;
 
-/// Prints the rules on standard output, and on standard error everything without an equivalent. Prints no rules, and fails, if
-/// without that they would pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
+/// Prints the rules on standard output, and on standard error everything without an equivalent. Prints no rules, and
+/// fails, if without that they would pass packets that the file drops, or, without `--stricter`, drop packets that it
+/// passes.
 pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
     let path = &arguments.file;
     let text =

@@ -88,8 +88,8 @@ fn mac_of_router(routers: &[RouterInfo], port: &str, vlan: Option<VlanId>) -> Op
     interface.mac.parse().ok()
 }
 
-/// A frame with these fields. MAC addresses not given are 02:00:00:00:00:01 and, unless there is a `router` on the VLAN,
-/// 02:00:00:00:00:02.
+/// A frame with these fields. MAC addresses not given are 02:00:00:00:00:01 and, unless there is a `router` on the
+/// VLAN, 02:00:00:00:00:02.
 fn from_fields(
     given: &[String],
     router: impl FnOnce(Option<VlanId>) -> Option<MacAddr>,

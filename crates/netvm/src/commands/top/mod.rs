@@ -1,5 +1,5 @@
-//! `netvm top`: two readings of all counters become a [`View`], which is drawn on the terminal, printed once, or printed as
-//! JSON.
+//! `netvm top`: two readings of all counters become a [`View`], which is drawn on the terminal, printed once, or
+//! printed as JSON.
 
 mod draw;
 mod rows;

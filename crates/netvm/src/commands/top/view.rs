@@ -213,8 +213,8 @@ fn chain_row(chain: &ChainInfo, before: &Stats, span: Span, nfs: &[NfRow]) -> Ch
     }
 }
 
-/// The bottleneck of a chain: the hop with the fullest ring, else the busiest; `None` if no hop is near its limit. A hop that
-/// does nothing is none: its NF hangs, or gets no core.
+/// The bottleneck of a chain: the hop with the fullest ring, else the busiest; `None` if no hop is near its limit. A
+/// hop that does nothing is none: its NF hangs, or gets no core.
 fn bottleneck(hops: &[HopRow]) -> Option<usize> {
     let most = |of: fn(&HopRow) -> f64, limit: f64| {
         let working = hops.iter().enumerate().filter(|(_, hop)| hop.load_percent >= MIN_LOAD);

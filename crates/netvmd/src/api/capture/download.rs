@@ -1,7 +1,8 @@
 //! A capture as a file that a browser downloads. In: capture points, filter and limits. Out: pcapng, as `netvm capture`
 //! writes it.
 //!
-//! A separate `netvm capture` process does the work, so that libpcap parses the client's filter there and not in netvmd.
+//! A separate `netvm capture` process does the work, so that libpcap parses the client's filter there and not in
+//! netvmd.
 
 use std::process::Stdio;
 use std::sync::{Arc, LazyLock};
@@ -30,7 +31,8 @@ static FAULTS: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 /// Most bytes of a chunk of the file.
 const CHUNK: usize = 64 << 10;
-/// Chunks that are queued for a slow client. When the queue is full, the capture process waits, and its capture loses packets.
+/// Chunks that are queued for a slow client. When the queue is full, the capture process waits, and its capture loses
+/// packets.
 const WAITING: usize = 4;
 /// Most bytes of an error message that are read.
 const MESSAGE: u64 = 4096;

@@ -1,5 +1,5 @@
-//! How many captures the clients of a socket may run, and how much memory for their rings. In: a client and the size of a ring
-//! that it wants. Out: the size that it gets, held until the capture ends.
+//! How many captures the clients of a socket may run, and how much memory for their rings. In: a client and the size of
+//! a ring that it wants. Out: the size that it gets, held until the capture ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! `GET /metrics`: all counters for Prometheus, in OpenMetrics or, for clients that do not ask for it, in the older text
-//! format. Names, labels and help texts are in `netvm_api::explain::METRICS`.
+//! `GET /metrics`: all counters for Prometheus, in OpenMetrics or, for clients that do not ask for it, in the older
+//! text format. Names, labels and help texts are in `netvm_api::explain::METRICS`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Bodies of requests and replies. In: a body of HTTP. Out: the same, with time limits, or with the knowledge of its end.
+//! Bodies of requests and replies. In: a body of HTTP. Out: the same, with time limits, or with the knowledge of its
+//! end.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Serves the web page on the configured address, and the socket of the configured `capture_group`; follows changes of the
-//! configuration.
+//! Serves the web page on the configured address, and the socket of the configured `capture_group`; follows changes of
+//! the configuration.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +16,9 @@ use crate::account;
 use crate::daemon::Daemon;
 use crate::runtime::blocking;
 
-/// Clients of the loopback address at a time: a browser has up to six connections. Programs of this machine have all addresses
-/// of its loopback interface to choose from, so none has a share; a connection that asks for nothing makes room for the next.
+/// Clients of the loopback address at a time: a browser has up to six connections. Programs of this machine have all
+/// addresses of its loopback interface to choose from, so none has a share; a connection that asks for nothing makes
+/// room for the next.
 const WEB_CLIENTS: Limits = Limits { connections: 512, each: 512, reserve: 0 };
 /// Clients of the socket of `capture_group` at a time.
 const CAPTURE_CLIENTS: Limits = Limits { connections: 64, each: 16, reserve: 16 };

@@ -1,6 +1,6 @@
-//! Access to the API. File permissions protect the Unix socket. A token protects the loopback address, which serves reads
-//! only and, if configured, captures. Both refuse requests of foreign web pages, because a browser can reach a socket that
-//! `ssh -L` forwards.
+//! Access to the API. File permissions protect the Unix socket. A token protects the loopback address, which serves
+//! reads only and, if configured, captures. Both refuse requests of foreign web pages, because a browser can reach a
+//! socket that `ssh -L` forwards.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -69,8 +69,8 @@ pub(in crate::api) struct WebRights {
     pub(super) may_capture: bool,
 }
 
-/// Admits requests that have the token and change nothing. The page itself needs no token: it has no secrets, and asks the
-/// user for the token.
+/// Admits requests that have the token and change nothing. The page itself needs no token: it has no secrets, and asks
+/// the user for the token.
 pub(in crate::api) async fn web_only(
     State(rights): State<WebRights>,
     request: Request,
@@ -122,8 +122,8 @@ pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Re
 /// Names by which clients of the Unix socket ask for netvmd. HTTP wants a name, and the socket has none.
 const OWN_NAMES: [&str; 2] = ["netvmd", "netvm"];
 
-/// Refuses requests that a browser makes for a page of another origin: also those without an `Origin`, for which a page has its
-/// own name mean this machine (DNS rebinding).
+/// Refuses requests that a browser makes for a page of another origin: also those without an `Origin`, for which a page
+/// has its own name mean this machine (DNS rebinding).
 pub(in crate::api) async fn local_origins(request: Request, next: Next) -> Response {
     match foreign(request.headers()) {
         None => next.run(request).await,

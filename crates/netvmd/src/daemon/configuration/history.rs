@@ -1,5 +1,5 @@
-//! The state directory: every applied configuration as `history/N.json`, and the change that waits for its confirmation as
-//! `unconfirmed.json`.
+//! The state directory: every applied configuration as `history/N.json`, and the change that waits for its confirmation
+//! as `unconfirmed.json`.
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use crate::runtime::lock;
 
 /// Most revisions to keep.
 const MAX_REVISIONS: usize = 100;
-/// Largest number of a revision: the largest integer that every reader of JSON reads exactly. Files with larger numbers are not
-/// netvmd's.
+/// Largest number of a revision: the largest integer that every reader of JSON reads exactly. Files with larger numbers
+/// are not netvmd's.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 const FOLDER: &str = "history";
 const UNCONFIRMED: &str = "unconfirmed.json";

@@ -1,9 +1,9 @@
-//! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside of it, so it cannot
-//! reach their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. Therefore, NFs of the same
-//! user but of different trust groups cannot reach each other's packets through the kernel.
+//! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside of it, so it
+//! cannot reach their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. Therefore, NFs
+//! of the same user but of different trust groups cannot reach each other's packets through the kernel.
 //!
-//! An NF can change files only in the folders that its configuration names (`writable`). A QEMU must write its disks, which
-//! are files, so its domain only forbids creating devices: a ruleset must forbid something.
+//! An NF can change files only in the folders that its configuration names (`writable`). A QEMU must write its disks,
+//! which are files, so its domain only forbids creating devices: a ruleset must forbid something.
 
 use std::io;
 use std::os::fd::OwnedFd;

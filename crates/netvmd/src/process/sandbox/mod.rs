@@ -8,7 +8,7 @@
 //!  user          groups, gid, uid; empties the bounding set and all capabilities
 //!  parent        SIGKILL when netvmd dies, except for guests that keep running; after the user, whose change clears it
 //!  privileges    no_new_privs: setuid programs give none back
-//!  Landlock      a new domain, if the kernel has Landlock: no tracing of others, no signals to them, no changes of files
+//!  Landlock      a new domain, if the kernel has Landlock: no tracing of others, no signals to them, no file changes
 //!  seccomp       last, as it forbids the steps before; QEMU installs its own filter
 //! ```
 //!

@@ -1,6 +1,6 @@
-//! The system call filter of NFs. It allows memory management, waiting, the NF's own descriptors and threads, and files that
-//! its user may access. Everything else fails with EPERM, such as sockets, access to other processes and rarely used kernel
-//! interfaces.
+//! The system call filter of NFs. It allows memory management, waiting, the NF's own descriptors and threads, and files
+//! that its user may access. Everything else fails with EPERM, such as sockets, access to other processes and rarely
+//! used kernel interfaces.
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -222,15 +222,16 @@ impl Filters {
     }
 }
 
-/// Refuses `clone3`, whose flags are in memory that a filter cannot read. ENOSYS makes C libraries fall back to `clone`.
+/// Refuses `clone3`, whose flags are in memory that a filter cannot read. ENOSYS makes C libraries fall back to
+/// `clone`.
 fn refuse_clone3(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
     let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, enosys, arch)?.try_into()?)
 }
 
-/// Lets the process signal only itself: `tgkill` must name it, and F_SETOWN is refused. (Landlock does the same from ABI 6
-/// on.) Also refuses to remove pages of shared memory (MADV_REMOVE, and `fallocate` that punches holes).
+/// Lets the process signal only itself: `tgkill` must name it, and F_SETOWN is refused. (Landlock does the same from
+/// ABI 6 on.) Also refuses to remove pages of shared memory (MADV_REMOVE, and `fallocate` that punches holes).
 fn own_process(arch: TargetArch) -> Result<BpfProgram, FilterError> {
     let other = |argument, op, value: u64| -> Result<SeccompRule, BackendError> {
         SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)?])

@@ -137,8 +137,8 @@ impl Followed {
         }
     }
 
-    /// Removes neighbours that did not answer from the kernel's table, but for the last ones: those of a scan would take the place
-    /// of others, because the kernel makes room by the age of entries.
+    /// Removes neighbours that did not answer from the kernel's table, but for the last ones: those of a scan would
+    /// take the place of others, because the kernel makes room by the age of entries.
     fn remove_failed(&mut self) {
         while self.failed.len() > MAX_FAILED {
             let Some(peer) = self.failed.pop_front() else { break };
@@ -206,7 +206,8 @@ impl Followed {
         self.warned = (ruled, is_full);
     }
 
-    /// Warns about NAT in the namespace: it does not apply to packets that the engine forwards, and no counter would show this.
+    /// Warns about NAT in the namespace: it does not apply to packets that the engine forwards, and no counter would
+    /// show this.
     pub fn look_for_nat(&mut self) {
         let Some(chains) = &mut self.sockets.nat_chains else { return };
         match chains.are_there() {

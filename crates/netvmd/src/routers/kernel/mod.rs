@@ -27,7 +27,8 @@ use netvm_netlink::{Event, Requests};
 pub use link::links;
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
-/// `RTNLGRP_IPV6_RULE` (number 19), `RTNLGRP_IPV4_NETCONF` (24), `RTNLGRP_IPV6_NETCONF` (25) and `RTNLGRP_NEXTHOP` (32).
+/// `RTNLGRP_IPV6_RULE` (number 19), `RTNLGRP_IPV4_NETCONF` (24), `RTNLGRP_IPV6_NETCONF` (25) and `RTNLGRP_NEXTHOP`
+/// (32).
 pub const GROUPS: u32 =
     0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 31;
 /// Ticks in a second of the times that the kernel tells (`USER_HZ`).

@@ -5,14 +5,14 @@ use std::fs;
 
 use super::ipv6_switch;
 
-/// Interfaces of routers' ports on which netvmd turned off the host's own IPv6: AF_XDP takes received packets, but the host
-/// would still send on these interfaces.
+/// Interfaces of routers' ports on which netvmd turned off the host's own IPv6: AF_XDP takes received packets, but the
+/// host would still send on these interfaces.
 #[derive(Debug, Default)]
 pub(in crate::routers) struct Ipv6Disabled(BTreeSet<String>);
 
 impl Ipv6Disabled {
-    /// Turns IPv6 off on these interfaces, if it is on. Skips an interface with addresses other than link-local ones, because
-    /// they would be lost.
+    /// Turns IPv6 off on these interfaces, if it is on. Skips an interface with addresses other than link-local ones,
+    /// because they would be lost.
     pub(in crate::routers) fn add<'a>(&mut self, interfaces: impl IntoIterator<Item = &'a String>) {
         // A kernel without IPv6 has no such file.
         let addresses = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -34,8 +34,8 @@ impl Ipv6Disabled {
     }
 }
 
-/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of this interface other than
-/// the kernel's own, which have scope link.
+/// Whether `/proc/net/if_inet6` (address, index, length, scope, flags, name) has an address of this interface other
+/// than the kernel's own, which have scope link.
 fn has_own_address(addresses: &str, interface: &str) -> bool {
     const LINK: &str = "20";
     addresses.lines().any(|line| {

@@ -85,8 +85,8 @@ impl<'a> Links<'a> {
         Ok(Self { router, namespace, outside: Requests::open()?, inside })
     }
 
-    /// Creates an interface, or changes it where the configuration has changed; true if it has just been created. What somebody
-    /// changed in the namespace stays. `before`: what was last configured, if that is known.
+    /// Creates an interface, or changes it where the configuration has changed; true if it has just been created. What
+    /// somebody changed in the namespace stays. `before`: what was last configured, if that is known.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -228,8 +228,8 @@ fn first_change(interface: &Interface) -> LinkMessage {
     change
 }
 
-/// What to change at an interface that exists. The kernel forgets all neighbours, permanent ones too, if it is told a MAC address,
-/// be it the same.
+/// What to change at an interface that exists. The kernel forgets all neighbours, permanent ones too, if it is told a
+/// MAC address, be it the same.
 fn changes(link: &LinkMessage, interface: &Interface, before: Option<Configured>) -> Option<LinkMessage> {
     let mut change = LinkMessage::default();
     let mac = link.attributes.iter().find_map(|one| match one {
@@ -254,14 +254,14 @@ fn changes(link: &LinkMessage, interface: &Interface, before: Option<Configured>
     (!change.attributes.is_empty()).then_some(change)
 }
 
-/// Whether an interface of the calling thread's namespace has IPv6: not with an MTU below 1280 (RFC 8200 section 5), and not if it
-/// is turned off. The kernel then refuses addresses.
+/// Whether an interface of the calling thread's namespace has IPv6: not with an MTU below 1280 (RFC 8200 section 5),
+/// and not if it is turned off. The kernel then refuses addresses.
 fn has_ipv6(interface: &str) -> bool {
     fs::read_to_string(ipv6_switch(interface)).is_ok_and(|switch| switch.trim() == "0")
 }
 
-/// Brings up loopback and enables forwarding in a router's namespace, and turns off the reverse path filters that it has from the
-/// host, because the engine's `urpf` does their work.
+/// Brings up loopback and enables forwarding in a router's namespace, and turns off the reverse path filters that it
+/// has from the host, because the engine's `urpf` does their work.
 ///
 /// # Errors
 /// The kernel's error.

@@ -42,8 +42,8 @@ impl OuterEnds {
     }
 }
 
-/// Turns off the carrier of interfaces by their outer ends, so that daemons inside notice that no packets pass. Addresses and
-/// routes stay.
+/// Turns off the carrier of interfaces by their outer ends, so that daemons inside notice that no packets pass.
+/// Addresses and routes stay.
 ///
 /// # Errors
 /// The kernel's error.
@@ -56,8 +56,8 @@ pub(in crate::routers) fn take_down(host_ends: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes interfaces by their outer ends, all at once: the kernel takes 40 ms to remove an interface, because it waits for all
-/// processors, and hardly longer to remove a group.
+/// Removes interfaces by their outer ends, all at once: the kernel takes 40 ms to remove an interface, because it waits
+/// for all processors, and hardly longer to remove a group.
 ///
 /// # Errors
 /// The kernel's error.

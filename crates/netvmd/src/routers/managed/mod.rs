@@ -157,8 +157,8 @@ pub(super) fn announce(name: &str, made: &mut ManagedRouter) {
     }
 }
 
-/// Binds a router's namespace to its name again if somebody removed the name, because `ip netns exec` and the next netvmd need
-/// it. Logs a failure once.
+/// Binds a router's namespace to its name again if somebody removed the name, because `ip netns exec` and the next
+/// netvmd need it. Logs a failure once.
 pub(super) fn keep_name(name: &str, made: &mut ManagedRouter) {
     let namespace = &made.namespace;
     match namespace.keep_name() {

@@ -1,5 +1,5 @@
-//! What the run directory says of a router: a file with the name of its namespace and, for each interface, what was last configured.
-//! The next netvmd knows from it which routers to remove, and what somebody changed in a namespace.
+//! What the run directory says of a router: a file with the name of its namespace and, for each interface, what was
+//! last configured. The next netvmd knows from it which routers to remove, and what somebody changed in a namespace.
 
 use std::collections::BTreeMap;
 use std::fs;

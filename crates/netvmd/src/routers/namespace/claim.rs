@@ -1,8 +1,8 @@
 //! Which netvmd has a network namespace. In: an open namespace. Out: a claim, until dropped.
 //!
-//! Every user may open a namespace's file and lock it (flock(2)), so the lock is elsewhere: on one byte of [`CLAIMS`], which only
-//! root may open. The byte's position is the namespace's inode number. Locks of open file descriptions (fcntl(2),
-//! `F_OFD_SETLK`) end with the last descriptor, also when netvmd is killed.
+//! Every user may open a namespace's file and lock it (flock(2)), so the lock is elsewhere: on one byte of [`CLAIMS`],
+//! which only root may open. The byte's position is the namespace's inode number. Locks of open file descriptions
+//! (fcntl(2), `F_OFD_SETLK`) end with the last descriptor, also when netvmd is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -57,7 +57,8 @@ fn byte_of(namespace: &File) -> io::Result<libc::flock> {
 /// `false`: another open file description has locked the byte.
 fn control(claims: &File, command: i32, range: &mut libc::flock) -> io::Result<bool> {
     let range: *mut libc::flock = range;
-    // SAFETY: the descriptor is open, and the call reads and writes one `flock` at the pointer, which is a unique reference's.
+    // SAFETY: the descriptor is open, and the call reads and writes one `flock` at the pointer, which is a unique
+    // reference's.
     if unsafe { libc::fcntl(claims.as_raw_fd(), command, range) } == 0 {
         return Ok(true);
     }

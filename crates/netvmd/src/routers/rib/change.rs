@@ -53,8 +53,8 @@ pub struct Link {
     pub has_carrier: bool,
     /// The index of its other end, if it is of a veth pair whose other end is in another namespace.
     pub peer: Option<u32>,
-    /// If it is a macvlan: the lower interface, and its own MAC address, which is a second address of the lower interface, as
-    /// VRRP uses it.
+    /// If it is a macvlan: the lower interface, and its own MAC address, which is a second address of the lower
+    /// interface, as VRRP uses it.
     pub macvlan: Option<(u32, MacAddr)>,
     /// Its settings.
     pub settings: Settings,
@@ -155,8 +155,8 @@ pub enum Change {
     Neighbour(Peer, Option<Neighbour>),
     /// A policy routing rule was added.
     Rule(Rule),
-    /// A nexthop object was added, changed or removed. The kernel sends no event for IPv4 routes that change or disappear with
-    /// it.
+    /// A nexthop object was added, changed or removed. The kernel sends no event for IPv4 routes that change or
+    /// disappear with it.
     Nexthop(u32),
     /// A change that the kernel does not describe in full.
     Unclear,

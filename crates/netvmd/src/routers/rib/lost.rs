@@ -1,5 +1,5 @@
-//! Neighbours that the kernel knew a while ago. In: neighbours that come and go. Out: whether one was known, so that the packets
-//! by which it is learned again do not compete with those of a scan.
+//! Neighbours that the kernel knew a while ago. In: neighbours that come and go. Out: whether one was known, so that
+//! the packets by which it is learned again do not compete with those of a scan.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -7,8 +7,8 @@
 //!    resolves the neighbour;
 //! 3. a neighbour that the kernel has resolved, in a network connected by its interface, is a host route.
 //!
-//! If the policy routing rules (`ip rule`) of a family are not the default ones, the engine punts all packets of that family,
-//! because `local` and `main` no longer decide alone.
+//! If the policy routing rules (`ip rule`) of a family are not the default ones, the engine punts all packets of that
+//! family, because `local` and `main` no longer decide alone.
 
 mod change;
 mod hops;
@@ -98,8 +98,8 @@ pub struct Rib {
 }
 
 impl Rib {
-    /// An empty RIB. `interfaces`: the names of the router's interfaces in the engine's order, with the index of the outer end
-    /// of each, if it is known.
+    /// An empty RIB. `interfaces`: the names of the router's interfaces in the engine's order, with the index of the
+    /// outer end of each, if it is known.
     pub fn new(interfaces: Vec<(String, Option<u32>)>) -> Self {
         let mut rib = Self { interface_map: InterfaceMap::new(interfaces), ..Self::default() };
         rib.all_changed();

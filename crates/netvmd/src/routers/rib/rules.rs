@@ -53,8 +53,8 @@ impl Rules {
         self.0.insert(place.unwrap_or(self.0.len()), rule);
     }
 
-    /// Whether `local`, then `main` decide for all packets of a family. `default` may follow: the engine punts packets for
-    /// which `main` has no route.
+    /// Whether `local`, then `main` decide for all packets of a family. `default` may follow: the engine punts packets
+    /// for which `main` has no route.
     pub fn are_default(&self, is_v4: bool) -> bool {
         let first = |action| {
             let mut actions = self.0.iter().filter(|rule| rule.is_v4 == is_v4).map(|rule| rule.action);

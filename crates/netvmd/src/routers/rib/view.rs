@@ -18,8 +18,8 @@ impl Rib {
         })
     }
 
-    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself, because it
-    /// does not see the packets.
+    /// Neighbours to probe: unresolved gateways and stale neighbours in use. The kernel does not probe them itself,
+    /// because it does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
             self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
@@ -82,8 +82,8 @@ impl Rib {
         }
     }
 
-    /// The router's interfaces as its namespace has them, by their places in the configuration: name, MAC address, and addresses
-    /// with their prefix lengths, except link-local IPv6 addresses.
+    /// The router's interfaces as its namespace has them, by their places in the configuration: name, MAC address, and
+    /// addresses with their prefix lengths, except link-local IPv6 addresses.
     pub fn own_interfaces(&self) -> impl Iterator<Item = (u16, &str, MacAddr, Vec<(IpAddr, u8)>)> {
         let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         self.links.iter().filter_map(move |(index, link)| {

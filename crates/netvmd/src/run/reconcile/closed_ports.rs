@@ -1,8 +1,8 @@
-//! When closed ports are opened again. In: the ports, and what each needs of this machine: an interface, a namespace, files.
-//! Out: the ports to open now.
+//! When closed ports are opened again. In: the ports, and what each needs of this machine: an interface, a namespace,
+//! files. Out: the ports to open now.
 //!
-//! A port is tried as soon as what it needs appears or is another one, and then at growing intervals: an attempt may make an
-//! interface and remove it again. While what it needs is not there, an attempt would be in vain.
+//! A port is tried as soon as what it needs appears or is another one, and then at growing intervals: an attempt may
+//! make an interface and remove it again. While what it needs is not there, an attempt would be in vain.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,9 +1,9 @@
-//! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, closes a port whose interface
-//! is gone, opens closed ports when what they lack is there, and passes carriers on to the interfaces of routers. Keeps the
-//! names of routers' namespaces.
+//! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, closes a port whose
+//! interface is gone, opens closed ports when what they lack is there, and passes carriers on to the interfaces of
+//! routers. Keeps the names of routers' namespaces.
 //!
-//! An event of netlink or inotify only starts a comparison of all interfaces with their desired state, so a lost event has no lasting
-//! effect.
+//! An event of netlink or inotify only starts a comparison of all interfaces with their desired state, so a lost event
+//! has no lasting effect.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -113,8 +113,8 @@ struct Known {
 
 /// Returns the configuration, unless an apply is in progress.
 async fn compare(daemon: &Daemon, known: &mut Known) -> Result<Option<Arc<Host>>, EngineGone> {
-    // An apply opens and closes ports itself. An apply may start during the comparison: the engine reopens ports in one step,
-    // by the configuration that it has at that time.
+    // An apply opens and closes ports itself. An apply may start during the comparison: the engine reopens ports in one
+    // step, by the configuration that it has at that time.
     if daemon.try_change().is_none() {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! The last lines of a guest's console, which help to find out why it does not boot. QEMU copies the console into a pipe.
-//! netvmd keeps the lines in memory, so a guest cannot fill a disk.
+//! The last lines of a guest's console, which help to find out why it does not boot. QEMU copies the console into a
+//! pipe. netvmd keeps the lines in memory, so a guest cannot fill a disk.
 
 use std::collections::VecDeque;
 use std::io;

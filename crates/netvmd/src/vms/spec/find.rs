@@ -71,8 +71,8 @@ pub(in crate::vms) fn find(name: &str, account: Option<Account>) -> Result<(Path
     Ok((path, version))
 }
 
-/// Finds a QEMU that supports the e1000 card of a port: the given one, or, if that is the default, one that `./dev setup`
-/// unpacked.
+/// Finds a QEMU that supports the e1000 card of a port: the given one, or, if that is the default, one that
+/// `./dev setup` unpacked.
 ///
 /// # Errors
 /// [`QemuError`] names the remedy.

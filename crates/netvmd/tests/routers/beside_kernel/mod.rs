@@ -49,7 +49,8 @@ impl Side {
     /// Gives the hosts their further addresses, and checks that all is well.
     fn begin(&mut self) {
         let [client, others @ ..] = &self.hosts[..] else { panic!() };
-        // The first is behind no router; the second is that of a host behind the other interface; then the router's own.
+        // The first is behind no router; the second is that of a host behind the other interface; then the router's
+        // own.
         for address in ["172.30.0.1/32", "10.50.2.77/32", "10.50.2.1/32"] {
             client.ip(&format!("address add {address} dev lo"));
         }

@@ -1,5 +1,5 @@
-//! The attributes of `ip link`, `ip address`, `ip route`, `ip neighbour`, `ip rule` and `sysctl` that change what becomes of packets.
-//! The table in `docs/how-to/virtual-routers.md` has all others, too.
+//! The attributes of `ip link`, `ip address`, `ip route`, `ip neighbour`, `ip rule` and `sysctl` that change what
+//! becomes of packets. The table in `docs/how-to/virtual-routers.md` has all others, too.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Router advertisements of FRR in a virtual router (RFC 4861 section 6.2): a host configures itself by them (RFC 4862).
+//! Router advertisements of FRR in a virtual router (RFC 4861 section 6.2): a host configures itself by them (RFC
+//! 4862).
 
 use std::time::{Duration, Instant};
 

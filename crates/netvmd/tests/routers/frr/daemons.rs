@@ -17,7 +17,8 @@ use crate::site::ENGINE;
 /// Prefixes that both peers announce.
 const PREFIXES: usize = 10_000;
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// BFD takes a second, five intervals of 200 ms; the rest is for a loaded machine. BGP's hold time alone is nine seconds.
+/// BFD takes a second, five intervals of 200 ms; the rest is for a loaded machine. BGP's hold time alone is nine
+/// seconds.
 const MAX_INTERRUPTION: Duration = Duration::from_secs(3);
 /// The carrier is lost at once.
 const LINK_LOSS: Duration = Duration::from_secs(1);

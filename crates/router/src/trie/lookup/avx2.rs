@@ -93,8 +93,8 @@ fn have_slots(entries: __m256i) -> u8 {
     _mm256_movemask_ps(_mm256_castsi256_ps(entries)) as u8
 }
 
-/// The numbers of these slots' words among those of all lines, and all ones for entries that are nodes of leaves. Numbers of
-/// entries without slots are arbitrary.
+/// The numbers of these slots' words among those of all lines, and all ones for entries that are nodes of leaves.
+/// Numbers of entries without slots are arbitrary.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 fn number_of(entries: __m256i, slots: __m256i) -> (__m256i, __m256i) {

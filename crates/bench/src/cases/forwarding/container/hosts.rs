@@ -157,8 +157,8 @@ impl Drop for Hosts {
     }
 }
 
-/// Sets TCP's congestion control for all sockets of a namespace. A socket that begins with BBR keeps BBR's pacing when a
-/// program chooses another. Where the kernel refuses it (outside the first namespace it takes only those that
+/// Sets TCP's congestion control for all sockets of a namespace. A socket that begins with BBR keeps BBR's pacing when
+/// a program chooses another. Where the kernel refuses it (outside the first namespace it takes only those that
 /// `tcp_allowed_congestion_control` lists), the namespace keeps its default, and standard error says so once.
 fn set_congestion(namespace: &str, congestion: &str) {
     static REPORTED: Once = Once::new();

@@ -30,8 +30,8 @@ pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
     let route = |n: u16| (IpNet::from(Ipv4Net::host(address(n).into())), Some(NextHopId(1 + n)));
     let update =
         Update { next_hops: (0..next_hops).map(via).collect(), routes: (0..next_hops).map(route).collect() };
-    // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4). The traffic's destinations must have a static
-    // lifetime.
+    // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4). The traffic's destinations must have a
+    // static lifetime.
     let to = |n: u32| {
         let next_hop = (u64::from(n.wrapping_mul(0x9e37_79b1)) * u64::from(next_hops)) >> 32;
         u32::from_ne_bytes(address(next_hop as u16))

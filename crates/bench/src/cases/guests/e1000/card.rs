@@ -135,7 +135,8 @@ impl Nic {
         Driver::ALL.into_iter().flat_map(of).filter(|nic| nic.is_possible()).collect()
     }
 
-    /// Whether the card works with the driver: only the 82540EM has several, and QEMU's has no communication status block.
+    /// Whether the card works with the driver: only the 82540EM has several, and QEMU's has no communication status
+    /// block.
     fn is_possible(self) -> bool {
         match self.card {
             Card::E1000 => true,

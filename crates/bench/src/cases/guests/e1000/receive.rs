@@ -52,8 +52,8 @@ fn offered_case(case: &str) -> String {
     format!("{case} offered")
 }
 
-/// `NAME-best`, the highest median of all loads, and for each load from the capacity on the ratio of what was received to
-/// it, or to what was offered if that is less.
+/// `NAME-best`, the highest median of all loads, and for each load from the capacity on the ratio of what was received
+/// to it, or to what was offered if that is less.
 pub(super) fn compare_loads(name: &str, loads: &[Load], rows: &mut Vec<Row>) {
     let summary = |case: &str| rows.iter().find(|row| row.case == case).map(|row| row.summary);
     let received: Vec<_> = loads
@@ -123,8 +123,8 @@ impl Bench<'_> {
         Ok(Capacity(best))
     }
 
-    /// Offers packets to a card at a rate. Returns the report of the guest's program, and the card's counters before and
-    /// after.
+    /// Offers packets to a card at a rate. Returns the report of the guest's program, and the card's counters before
+    /// and after.
     fn receive(
         &mut self,
         nic: Nic,

@@ -1,5 +1,5 @@
-//! The prefilter: finds packets of a burst that provably match no rule of their port. In: packets, and the prefilter of the
-//! rules. Out: a bit mask ([`Prefiltered`]), and the beginning of each packet.
+//! The prefilter: finds packets of a burst that provably match no rule of their port. In: packets, and the prefilter of
+//! the rules. Out: a bit mask ([`Prefiltered`]), and the beginning of each packet.
 //!
 //! The prefilter copies the first 48 bytes of each packet once, and reads only the copy, because NFs and guests may
 //! write to packets at any time. It tests untagged, unfragmented IPv4 without options whose TCP or UDP lengths fit:

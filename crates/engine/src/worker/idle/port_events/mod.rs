@@ -151,8 +151,8 @@ impl PortEvents {
         &self.due[self.unnoticed..]
     }
 
-    /// Sleeps until packets arrive, one of the `others` is readable, or the time is over. Returns which of the `others` are
-    /// readable.
+    /// Sleeps until packets arrive, one of the `others` is readable, or the time is over. Returns which of the `others`
+    /// are readable.
     pub(crate) fn sleep(
         &mut self,
         ports: &mut Ports,
@@ -251,8 +251,8 @@ fn lasting(queue: &PortQueue) -> impl Iterator<Item = BorrowedFd<'_>> {
     })
 }
 
-/// Clears a socket's error by taking it: an interface that has gone down leaves one, which would end every further sleep. The
-/// port's link shows what happened.
+/// Clears a socket's error by taking it: an interface that has gone down leaves one, which would end every further
+/// sleep. The port's link shows what happened.
 fn clear_error(fd: impl AsFd) {
     let _ = socket_error(fd);
 }

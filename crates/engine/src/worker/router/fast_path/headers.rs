@@ -125,7 +125,8 @@ impl Headers {
         let fits = ip_length >= V4 as u32 && ip_length + u32::from(self.l2) <= length;
         let is_alive = (ip >> 48) as u8 > 1;
         let is_ordinary = is_ordinary((addresses >> 16) as u16) & is_ordinary((addresses >> 48) as u16);
-        // The sum is not 0, because the version is not, so it is a multiple of 65535 exactly if the checksum is right (RFC 1071).
+        // The sum is not 0, because the version is not, so it is a multiple of 65535 exactly if the checksum is right
+        // (RFC 1071).
         let half = u64::from(u32::MAX);
         let sum = (from >> 48)
             + (ip & half)

@@ -85,8 +85,8 @@ fn sent_bytes<const TAGGED: bool>(bytes: u64, adjacency: &Adjacency, count: usiz
 }
 
 impl RouterBurst {
-    /// Decides a burst as [`RouterBurst::decide`] does, if all of its packets suit. Returns whether all have the same verdict;
-    /// `None` if the burst has to take the general path.
+    /// Decides a burst as [`RouterBurst::decide`] does, if all of its packets suit. Returns whether all have the same
+    /// verdict; `None` if the burst has to take the general path.
     #[inline(always)]
     pub(super) fn decide_fast(
         &mut self,

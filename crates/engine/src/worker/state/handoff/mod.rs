@@ -1,5 +1,5 @@
-//! Rings between workers, for packets of ports for which only another worker has a tx queue: one ring for each pair of workers
-//! and direction.
+//! Rings between workers, for packets of ports for which only another worker has a tx queue: one ring for each pair of
+//! workers and direction.
 //!
 //! ```text
 //!  worker 0 ── push ──▶ ring 0→1 ──▶ worker 1 ── tx/transmit ──▶ its tx queue
@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Each pair has a second ring, for packets that a port has received and whose flows the other worker owns
-//! ([`owner`](crate::worker::owner)). It is apart because its reader may have to wait for room in a chain; packets to send never
-//! wait behind it.
+//! ([`owner`](crate::worker::owner)). It is apart because its reader may have to wait for room in a chain; packets to
+//! send never wait behind it.
 //!
 //! - Room: [`SLOTS`] packets. What finds none is dropped, as `handoff-full`.
-//! - Backpressure: while a ring has more than [`WAIT_ABOVE`] packets, ports that wait for room receive nothing, and a worker with
-//!   such ports takes none back from NFs. The rest of the ring is for copies: a burst may leave by many ports.
-//! - Wake-up: a worker announces that it sleeps, then looks once more into its rings. A worker that has pushed looks for the
-//!   announcement, with a full fence between the two on both sides. So either the sleeper sees the packets, or the other worker
-//!   wakes it, with one write to its eventfd for all packets of a turn.
+//! - Backpressure: while a ring has more than [`WAIT_ABOVE`] packets, ports that wait for room receive nothing, and a
+//!   worker with such ports takes none back from NFs. The rest of the ring is for copies: a burst may leave by many
+//!   ports.
+//! - Wake-up: a worker announces that it sleeps, then looks once more into its rings. A worker that has pushed looks
+//!   for the announcement, with a full fence between the two on both sides. So either the sleeper sees the packets, or
+//!   the other worker wakes it, with one write to its eventfd for all packets of a turn.
 //!
 //! Cost, per packet: 16 bytes into the ring, a quarter of a cache line that the other core has. Per burst: an atomic
 //! store, and a load if the ring seemed full. Per turn with such packets: a fence, which a turn with packets for NFs
@@ -38,8 +39,9 @@ use crate::worker::state::BURST;
 pub(crate) use held::Held;
 pub(crate) use peers::Peer;
 
-/// Packets that can wait between two workers: four bursts of 2,048, as kernel interfaces and guests' rings hold them. A core that
-/// has slept for long needs a tenth of a millisecond to wake up. 128 KiB, half of the packets of the smallest memory.
+/// Packets that can wait between two workers: four bursts of 2,048, as kernel interfaces and guests' rings hold them. A
+/// core that has slept for long needs a tenth of a millisecond to wake up. 128 KiB, half of the packets of the smallest
+/// memory.
 const SLOTS: usize = 8192;
 /// Sources that can wait do so while more packets wait here.
 pub(crate) const WAIT_ABOVE: usize = SLOTS / 4;
@@ -276,7 +278,8 @@ impl Handoff {
         self.to.iter().flatten().any(|handoff_tx| handoff_tx.has_pushed)
     }
 
-    /// Wakes the workers that sleep while they have packets from this one. Call it after a full fence. Returns how many it woke.
+    /// Wakes the workers that sleep while they have packets from this one. Call it after a full fence. Returns how many
+    /// it woke.
     pub(crate) fn wake_sleepers(&mut self) -> u64 {
         let mut woken = 0;
         for handoff_tx in self.to.iter_mut().flatten() {

@@ -68,7 +68,8 @@ fn packets_leave_a_loop_of_links() {
 
 #[test]
 fn packets_that_a_loop_multiplies_are_bounded_in_each_turn() {
-    // Each end of five links is in the switch, and floods to all others. Port 0 is not, or its device would keep all buffers.
+    // Each end of five links is in the switch, and floods to all others. Port 0 is not, or its device would keep all
+    // buffers.
     let mut ports = vec![port(0, to(1))];
     for n in (1..11).step_by(2) {
         ports.extend([patch(n, n + 1, Forward::Normal), patch(n + 1, n, Forward::Normal)]);
