@@ -21,7 +21,10 @@ fn held(pid: u32) -> (usize, u64) {
 
 #[test]
 fn groups_are_added_and_removed_while_others_forward() {
-    let with_one = format!("{ENGINE}{}", forwarding_chain("a", &program("forward")));
+    // Its source waits for an NF that has to wait for a core.
+    let first =
+        forwarding_chain("a", &program("forward")).replace("rate = 5000", "rate = 5000\nlossless = true");
+    let with_one = format!("{ENGINE}{first}");
     let second = forwarding_chain("b", &program("forward")).replace("group = \"edge\"", "group = \"guest\"");
     // Bound to the group: the port receives into its memory.
     let second = second.replace("name = \"b-in\"\n", "name = \"b-in\"\ngroup = \"guest\"\n");
