@@ -166,10 +166,6 @@ impl Ports {
     }
 }
 
-fn time_of(cycles: u64) -> Duration {
-    Duration::from_secs_f64(cycles as f64 / clock::cycles_per_second() as f64)
-}
-
 /// The view of a closed port, with what was counted at it.
 fn closed_view(id: PortId, sums: PortSums) -> PortView {
     let counts = sums.counts;
@@ -177,7 +173,7 @@ fn closed_view(id: PortId, sums: PortSums) -> PortView {
         id,
         workers: Vec::new(),
         rx_dropped: 0,
-        worker_time: time_of(sums.cycles),
+        worker_time: clock::duration_of(sums.cycles),
         waited: sums.waited,
         drops: sums.drops.by_reason(),
         router_interface: sums.interface,

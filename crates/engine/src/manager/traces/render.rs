@@ -2,7 +2,7 @@
 //! sees. The same for hypothetical and real packets.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use netvm_clock as clock;
 use netvm_wire::FlowKey;
@@ -26,13 +26,13 @@ pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Optio
     let begins = |record: &&TraceRecord| matches!(first_of(record), Some(PacketEvent::Step(Step::In(_))));
     let first = records.iter().find(begins)?;
     let Some(PacketEvent::Step(Step::In(from))) = first_of(first) else { return None };
-    let age = duration(clock::cycles().saturating_sub(first.received));
+    let age = clock::duration_of(clock::cycles().saturating_sub(first.received));
     let list = |record: &'a TraceRecord| record.events.list().iter().map(move |event| (record.by, event));
     let mut events: Vec<(WorkerId, &RawEvent)> = records.iter().flat_map(list).collect();
     events.sort_by_key(|(_, event)| event.cycles);
     let (mut steps, mut fields) = (Vec::new(), None);
     for (worker, RawEvent { cycles, snapshot, what }) in events {
-        let after = duration(cycles.saturating_sub(first.received));
+        let after = clock::duration_of(cycles.saturating_sub(first.received));
         let Some(published) = history.of(*snapshot) else {
             let host = Arc::clone(&history.current()?.host);
             steps.push(TimedStep { after, worker, step: Step::Lost(Lost::Forgotten), host });
@@ -49,11 +49,6 @@ pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Optio
 
 fn first_of(record: &TraceRecord) -> Option<&PacketEvent> {
     record.events.list().first().map(|event| &event.what)
-}
-
-fn duration(cycles: u64) -> Duration {
-    let nanos = u128::from(cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// Adds the steps of an event. `fields`: the header fields when an NF last got or returned the packet.

@@ -77,7 +77,7 @@ impl Latencies {
     }
 
     fn record(&mut self, sample: LatencySample) {
-        let nanos = u128::from(sample.cycles) * 1_000_000_000 / u128::from(clock::cycles_per_second().max(1));
+        let nanos = clock::duration_of(sample.cycles).as_nanos();
         let nanos = u64::try_from(nanos).unwrap_or(MAX_LATENCY_NANOS);
         let is_known = self.histograms.contains_key(&sample.span);
         if !is_known
