@@ -5,12 +5,24 @@ use std::collections::BTreeMap;
 use crate::plan::*;
 use crate::support::pcap::Scratch;
 use netvm_engine::{PortId, PuntReason};
-use netvm_model::{Forward, RouterConfig, RouterId, RouterInterface};
+use netvm_model::{Forward, Host, RouterConfig, RouterId, RouterInterface};
 use netvm_wire::{FrameBuilder, MacAddr};
 
 /// The second router's address, and its port to its kernel.
 const RED: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xc]);
 const RED_PUNT: u16 = 4;
+
+/// Adds the second router, with an interface like this one.
+fn add_red(host: &mut Host, scratch: &Scratch, like: RouterInterface) {
+    host.ports.push(scratch.port(RED_PUNT, &[]));
+    host.ports[usize::from(RED_PUNT)].policy.forward = Forward::Router(RouterId(1));
+    host.routers.push(RouterConfig {
+        id: RouterId(1),
+        name: "red".to_owned(),
+        interfaces: vec![RouterInterface { mac: RED, punt: PortId(RED_PUNT), ..like }],
+        ..host.routers[0].clone()
+    });
+}
 
 #[test]
 fn routers_on_one_port_get_their_own_packets_and_all_packets_to_groups() {
@@ -30,17 +42,9 @@ fn routers_on_one_port_get_their_own_packets_and_all_packets_to_groups() {
         let frames: Vec<_> = frames.iter().map(|frame| tagged(frame, vlan)).collect();
         let scratch = Scratch::new();
         let mut host = host(&scratch, &frames, vlan, 0);
-        host.ports.push(scratch.port(RED_PUNT, &[]));
-        host.ports[usize::from(RED_PUNT)].policy.forward = Forward::Router(RouterId(1));
-        let like = host.routers[0].interfaces[0].clone();
-        let interface = RouterInterface { mac: RED, punt: PortId(RED_PUNT), ..like };
         // No rule names it.
-        host.routers.push(RouterConfig {
-            id: RouterId(1),
-            name: "red".to_owned(),
-            interfaces: vec![interface],
-            ..host.routers[0].clone()
-        });
+        let like = host.routers[0].interfaces[0].clone();
+        add_red(&mut host, &scratch, like);
         let seen = Played::of(&host, &routes());
         assert_eq!(scratch.sent(LAN_PUNT), [arp.clone(), solicitation.clone()], "{vlan}: {:?}", seen.drops);
         // It has no routes.
@@ -67,16 +71,8 @@ fn copies_are_limited_by_the_share_of_their_class() {
     let frames: Vec<_> = (0..1000).map(broadcast).collect();
     let scratch = Scratch::new();
     let mut host = host(&scratch, &frames, 0, 0);
-    host.ports.push(scratch.port(RED_PUNT, &[]));
-    host.ports[usize::from(RED_PUNT)].policy.forward = Forward::Router(RouterId(1));
-    let mut interface = host.routers[0].interfaces[0].clone();
-    (interface.mac, interface.punt, interface.punt_rate) = (RED, PortId(RED_PUNT), 1);
-    host.routers.push(RouterConfig {
-        id: RouterId(1),
-        name: "red".to_owned(),
-        interfaces: vec![interface],
-        ..host.routers[0].clone()
-    });
+    let like = RouterInterface { punt_rate: 1, ..host.routers[0].interfaces[0].clone() };
+    add_red(&mut host, &scratch, like);
     let seen = Played::of(&host, &routes());
     assert_eq!(scratch.sent(LAN_PUNT).len(), 1000);
     let got = scratch.sent(RED_PUNT).len();

@@ -102,14 +102,20 @@ pub(in crate::worker::tests) fn shaped(frame: &[u8]) -> Host {
     host
 }
 
-#[test]
-fn a_port_without_a_device_that_closes_passes_on_what_its_shaper_has() {
+/// [`shaped`], at tick 100: one of three frames is sent, two wait in the shaper.
+fn with_two_in_shaper() -> Rig {
     let frame = udp(1, 2, 3);
     let mut rig = Rig::of(&shaped(&frame));
     rig.tick(100);
     (0..3).for_each(|_| rig.receive(0, &frame));
     rig.turn();
     assert_eq!(rig.sent(3).len(), 1);
+    rig
+}
+
+#[test]
+fn a_port_without_a_device_that_closes_passes_on_what_its_shaper_has() {
+    let mut rig = with_two_in_shaper();
     rig.close(1);
     rig.turn();
     assert_eq!(rig.sent(3).len(), 2);
@@ -119,12 +125,7 @@ fn a_port_without_a_device_that_closes_passes_on_what_its_shaper_has() {
 
 #[test]
 fn a_shaper_delays_what_a_port_without_a_device_sends() {
-    let frame = udp(1, 2, 3);
-    let mut rig = Rig::of(&shaped(&frame));
-    rig.tick(100);
-    (0..3).for_each(|_| rig.receive(0, &frame));
-    rig.turn();
-    assert_eq!(rig.sent(3).len(), 1);
+    let mut rig = with_two_in_shaper();
     for tick in 101..104 {
         rig.turn();
         assert!(rig.sent(3).is_empty(), "not in the same moment");
