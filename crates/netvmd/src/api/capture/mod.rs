@@ -16,7 +16,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::upgrade::OnUpgrade;
-use netvm_api::{CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, HeldPacket, HeldPackets};
+use netvm_api::{
+    CAPTURE_PROTOCOL, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram, HeldPacket, HeldPackets,
+};
 use netvm_capture_ring::{Instruction, send_handover};
 use netvm_engine::{
     CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, NamedCapturePoint,
@@ -125,12 +127,16 @@ fn names(started: &CaptureStarted) -> String {
     names.join(", ")
 }
 
+/// The instructions of a filter, of a capture or a trace.
+fn instructions(filter: FilterProgram) -> Vec<Instruction> {
+    filter.into_iter().map(|(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect()
+}
+
 fn spec_of(request: CaptureRequest, ring_bytes: u64) -> CaptureSpec {
-    let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
     CaptureSpec {
         at: request.at,
         dropped: (request.dropped || !request.reasons.is_empty()).then_some(request.reasons),
-        filter: request.filter.into_iter().map(instruction).collect(),
+        filter: instructions(request.filter),
         snaplen: request.snaplen,
         ring_bytes,
     }

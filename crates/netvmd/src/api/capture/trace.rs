@@ -12,14 +12,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use netvm_api::{LiveTraceRequest, TracedPacket, TracedStep};
-use netvm_capture_ring::Instruction;
 use netvm_engine::{StartTraceError, TimedStep, TraceId, TraceSpec};
 use netvm_policy::Names;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::quota::Share;
-use super::{CaptureQuota, Failure, Peer, within};
+use super::{CaptureQuota, Failure, Peer, instructions, within};
 use crate::api::policy::port_named;
 use crate::api::steps::described;
 use crate::daemon::Daemon;
@@ -51,8 +50,7 @@ pub(in crate::api) async fn start(
     };
     // Its records take about as much memory as the smallest ring of a capture.
     let share = quota.take(peer, 1, 1)?;
-    let filter = filter.into_iter().map(|(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
-    let spec = TraceSpec { filter, from, each_hop, packets };
+    let spec = TraceSpec { filter: instructions(filter), from, each_hop, packets };
     let workers = daemon.engine().call(|engine| engine.workers().count()).await?;
     // Allocates memory, for which the engine must not wait.
     let prepared = blocking(move || spec.prepare(workers).map(|prepared| (spec, prepared))).await;
