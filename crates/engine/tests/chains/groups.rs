@@ -26,6 +26,8 @@ fn a_chain_through_two_groups_copies_every_packet_once() {
         let mut rig = Rig::new(&EngineConfig::default());
         rig.engine.apply(&host).unwrap();
         rig.engine.reset_latencies();
+        // Workers look every tenth of a second whether they are to measure.
+        rig.until(Duration::from_millis(200), |_| false);
         rig.attach("a", "forward", false);
         rig.attach("b", "forward", false);
         let all = |engine: &netvm_engine::Engine| {
