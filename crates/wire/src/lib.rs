@@ -26,7 +26,7 @@ pub mod segment;
 mod values;
 
 pub use build::{BuildError, FrameBuilder};
-pub use flow::{FiveTuple, FlowHasher, FlowKey, Fragment};
+pub use flow::{ConnState, FiveTuple, FlowHasher, FlowKey, Fragment};
 pub use parse::{
     Headers, MAX_IPV6_EXTENSIONS, MAX_VLAN_TAGS, Malformed, Network, Transport, parse, parse_prefix,
 };

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use netvm_policy_import::Token;
-use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags};
+use netvm_wire::{Address, ConnState, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags};
 use thiserror::Error;
 
 /// A line is not a header. Lines count from 1.
@@ -64,6 +64,7 @@ pub(crate) fn read(line: u64, text: &[u8]) -> Result<Option<FlowKey>, HeaderErro
         icmp_type: 0,
         icmp_code: 0,
         fragment: Fragment::Whole,
+        state: ConnState::Untracked,
     }))
 }
 

@@ -110,6 +110,23 @@ pub enum Fragment {
     Later = 2,
 }
 
+/// What connection tracking says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub enum ConnState {
+    /// Nothing: its connection is not tracked.
+    #[default]
+    Untracked = 0,
+    /// It may begin a connection, or belongs to one that has had no answer.
+    New = 1,
+    /// It belongs to a connection that has had an answer, or is the answer.
+    Established = 2,
+    /// It belongs to no connection, but is an ICMP error about a packet of one.
+    Related = 3,
+    /// It can belong to no connection, such as a TCP segment outside of the window.
+    Invalid = 4,
+}
+
 /// Every field of a packet that a policy can match on, in one cache line.
 ///
 /// A field that the packet lacks is zero (or `None`), such as the ports of ICMP. [`FlowKey::ether_type`] tells how to
@@ -151,6 +168,8 @@ pub struct FlowKey {
     pub icmp_type: u8,
     /// ICMP or ICMPv6 code.
     pub icmp_code: u8,
+    /// What connection tracking says; no header has it.
+    pub state: ConnState,
 }
 
 impl FlowKey {
@@ -172,6 +191,7 @@ impl FlowKey {
         fragment: Fragment::Whole,
         icmp_type: 0,
         icmp_code: 0,
+        state: ConnState::Untracked,
     };
 
     /// Whether the packet is IPv4 or IPv6.
@@ -221,7 +241,7 @@ impl FlowKey {
                 self.protocol.0,
                 self.tcp_flags.bits(),
                 self.dscp,
-                self.fragment as u8,
+                self.fragment as u8 | (self.state as u8) << 2,
                 self.icmp_type,
                 self.icmp_code,
                 0,
@@ -238,7 +258,7 @@ impl From<[u64; 8]> for FlowKey {
         let place = |word: u64, place: u32| (word >> (16 * place)) as u16;
         let vlan = |number| VlanId::new(number).ok();
         let ([m, n, o, p, q, r, s, t], [u, v, w, x, ..]) = (e.to_le_bytes(), f.to_le_bytes());
-        let [protocol, tcp_flags, dscp, fragment, icmp_type, icmp_code, ..] = h.to_le_bytes();
+        let [protocol, tcp_flags, dscp, states, icmp_type, icmp_code, ..] = h.to_le_bytes();
         Self {
             source: address(a, b),
             destination: address(c, d),
@@ -253,13 +273,20 @@ impl From<[u64; 8]> for FlowKey {
             protocol: IpProto(protocol),
             tcp_flags: TcpFlags::from_bits_retain(tcp_flags),
             dscp,
-            fragment: match fragment {
+            fragment: match states & 3 {
                 1 => Fragment::First,
                 2 => Fragment::Later,
                 _ => Fragment::Whole,
             },
             icmp_type,
             icmp_code,
+            state: match states >> 2 {
+                1 => ConnState::New,
+                2 => ConnState::Established,
+                3 => ConnState::Related,
+                4 => ConnState::Invalid,
+                _ => ConnState::Untracked,
+            },
         }
     }
 }

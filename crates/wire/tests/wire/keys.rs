@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use netvm_wire::{
-    EtherType, FlowKey, Fragment, FrameBuilder, IpProto, MacAddr, Malformed, TcpFlags, VlanId, parse_prefix,
+    ConnState, EtherType, FlowKey, Fragment, FrameBuilder, IpProto, MacAddr, Malformed, TcpFlags, VlanId,
+    parse_prefix,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -213,4 +214,20 @@ fn no_single_byte_makes_the_paths_differ() {
         }
     }
     assert!(refused > 10_000, "{refused}");
+}
+
+/// The words of a key tell all states apart, and leave the upper 16 bits of the last to tables.
+#[test]
+fn words_hold_the_state() {
+    use ConnState::{Established, Invalid, New, Related, Untracked};
+    let mut seen = Vec::new();
+    for state in [Untracked, New, Established, Related, Invalid] {
+        for fragment in [Fragment::Whole, Fragment::First, Fragment::Later] {
+            let key = FlowKey { state, fragment, ..FlowKey::EMPTY };
+            assert_eq!(FlowKey::from(key.words()), key);
+            assert_eq!(key.words()[7] >> 48, 0);
+            assert!(!seen.contains(&key.words()[7]));
+            seen.push(key.words()[7]);
+        }
+    }
 }
