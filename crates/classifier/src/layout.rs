@@ -41,8 +41,8 @@ pub(crate) enum Word {
     Types,
     /// EtherType, ARP operation.
     Kinds,
-    /// Fragment, and three unused bytes.
-    Fragment,
+    /// Fragment, state, and two unused bytes.
+    States,
 }
 
 /// All words in the order of keys.
@@ -62,7 +62,7 @@ const WORDS: [Word; 16] = [
     Word::MacEnds,
     Word::Types,
     Word::Kinds,
-    Word::Fragment,
+    Word::States,
 ];
 
 const CLASSIC_WORDS: [Word; 3] = [Word::Source(3), Word::Destination(3), Word::Ports];
@@ -126,7 +126,9 @@ impl Layout {
                     u32::from_be_bytes([key.tcp_flags.bits(), key.dscp, key.icmp_type, key.icmp_code])
                 }),
                 Word::Kinds => put(keys, |key| pair(key.ether_type.0, key.arp_operation)),
-                Word::Fragment => put(keys, |key| u32::from(key.fragment as u8) << 24),
+                Word::States => {
+                    put(keys, |key| u32::from_be_bytes([key.fragment as u8, key.state as u8, 0, 0]));
+                }
             }
         }
     }
@@ -167,13 +169,13 @@ impl Word {
         const MASKS: [AclField; 2] = [of(AclKind::Masked, 2); 2];
         const BYTE: AclField = of(AclKind::Range, 1);
         const TYPES: [AclField; 4] = [of(AclKind::Masked, 1), BYTE, BYTE, BYTE];
-        const FRAGMENT: [AclField; 3] = [BYTE, of(AclKind::Masked, 1), of(AclKind::Masked, 2)];
+        const STATES: [AclField; 3] = [BYTE, BYTE, of(AclKind::Masked, 2)];
         match self {
             Self::Source(_) | Self::Destination(_) | Self::SourceMac | Self::DestinationMac => &NUMBER,
             Self::Ports | Self::Vlans | Self::Kinds => &RANGES,
             Self::MacEnds => &MASKS,
             Self::Types => &TYPES,
-            Self::Fragment => &FRAGMENT,
+            Self::States => &STATES,
         }
     }
 
@@ -213,7 +215,7 @@ impl Word {
                 range(fields.icmp_code),
             ],
             Self::Kinds => vec![range(fields.ether_type), range(fields.arp_operation)],
-            Self::Fragment => vec![range(fields.fragment), masked(0, 0), masked(0, 0)],
+            Self::States => vec![range(fields.fragment), range(fields.state), masked(0, 0)],
         }
     }
 }
@@ -264,7 +266,7 @@ mod tests {
         assert!(Layout::of(Family::V4, &[(any, 0), (cube, 1)]).is_classic());
         cube.fields.fragment = Span::single(0);
         let layout = Layout::of(Family::V4, &[(any, 0), (cube, 1)]);
-        assert_eq!(layout.words, [Word::Destination(3), Word::Fragment]);
+        assert_eq!(layout.words, [Word::Destination(3), Word::States]);
         let cube = Cube { family: Family::V6, ..cube };
         assert!(!Layout::of(Family::V6, &[(cube, 0)]).is_classic());
     }
@@ -281,7 +283,7 @@ mod tests {
             let family = Family::of(&family);
             let mut cube = Cube { family, fields: Fields::ANY };
             let exact = |bits| Masked::<u128>::single(bits);
-            match round % 10 {
+            match round % 11 {
                 0 => cube.fields.source = exact(family.address_bits(like.source)),
                 1 => cube.fields.destination = exact(family.address_bits(like.destination)),
                 2 => cube.fields.source_ports.last = like.source_port,
@@ -291,6 +293,7 @@ mod tests {
                 6 => cube.fields.fragment.last = like.fragment as u8,
                 7 => cube.fields.dscp.first = like.dscp,
                 8 => cube.fields.protocol = Masked::<u8>::single(like.protocol.0),
+                9 => cube.fields.state = Span::single(like.state as u8),
                 _ => cube.fields.arp_operation.last = like.arp_operation,
             }
             let layout = Layout::of(family, &[(cube, 0)]);

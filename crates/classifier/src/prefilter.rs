@@ -5,8 +5,8 @@
 //! fields' words is 0, no cube contains the packet. A word must hold every group that contains a packet of the bucket;
 //! an extra group costs only a needless lookup.
 //!
-//! Covers unfragmented, untagged TCP and UDP over IPv4. Fields without a table (MAC addresses, TCP flags, DSCP) count
-//! as unrestricted.
+//! Covers unfragmented, untagged TCP and UDP over IPv4 of connections that are not tracked. Fields without a table (MAC
+//! addresses, TCP flags, DSCP) count as unrestricted.
 //!
 //! Tables for a list with a few more entries are derived from the previous ones: added entries share a separate group.
 //!
@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use netvm_policy::{Cube, Edit, Family, Fields};
-use netvm_wire::{EtherType, Fragment, IpProto};
+use netvm_wire::{ConnState, EtherType, Fragment, IpProto};
 
 use crate::NONE;
 use crate::overlay::same;
@@ -257,7 +257,8 @@ impl Outline {
             && fields.icmp_type.contains(0)
             && fields.icmp_code.contains(0)
             && fields.arp_operation.contains(0)
-            && fields.fragment.contains(Fragment::Whole as u8);
+            && fields.fragment.contains(Fragment::Whole as u8)
+            && fields.state.contains(ConnState::Untracked as u8);
         if !fits || !(tcp || udp) {
             return None;
         }

@@ -146,7 +146,7 @@ pub(crate) fn is_empty(cube: &Cube) -> bool {
         fields.destination_ports,
         fields.arp_operation,
     ];
-    let bytes = [fields.dscp, fields.icmp_type, fields.icmp_code, fields.fragment];
+    let bytes = [fields.dscp, fields.icmp_type, fields.icmp_code, fields.fragment, fields.state];
     spans.iter().any(|span| span.first > span.last)
         || bytes.iter().any(|span| span.first > span.last)
         || [fields.source, fields.destination].iter().any(|set| set.value & !set.mask != 0)

@@ -1,7 +1,7 @@
 //! The match of a rule.
 
 use netvm_ids::PortId;
-use netvm_wire::{EtherType, FlowKey, Fragment, IpNet, IpProto, MacAddr, PortRange};
+use netvm_wire::{ConnState, EtherType, FlowKey, Fragment, IpNet, IpProto, MacAddr, PortRange};
 
 use crate::span::{Masked, Span};
 
@@ -42,6 +42,8 @@ pub struct Match {
     pub icmp_code: Vec<Span<u8>>,
     /// Fragments.
     pub fragment: Vec<Fragment>,
+    /// What connection tracking says of them.
+    pub state: Vec<ConnState>,
     /// ARP operations.
     pub arp_operation: Vec<Span<u16>>,
 }
@@ -91,6 +93,7 @@ impl Match {
             && any(&self.icmp_type, |span| span.contains(key.icmp_type))
             && any(&self.icmp_code, |span| span.contains(key.icmp_code))
             && any(&self.fragment, |fragment| *fragment == key.fragment)
+            && any(&self.state, |state| *state == key.state)
             && any(&self.arp_operation, |span| span.contains(key.arp_operation))
     }
 
@@ -105,7 +108,8 @@ impl Match {
             || !self.dscp.is_empty()
             || !self.icmp_type.is_empty()
             || !self.icmp_code.is_empty()
-            || !self.fragment.is_empty();
+            || !self.fragment.is_empty()
+            || !self.state.is_empty();
         above && self.ether_type.is_empty()
     }
 }

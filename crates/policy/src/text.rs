@@ -136,6 +136,7 @@ impl Display for Named<'_, Match> {
             Fragment::First => "first fragment",
             Fragment::Later => "later fragment",
         })?;
+        words.set("", &matches.state, |state| state.name())?;
         words.set("arp operation ", &matches.arp_operation, numbers)?;
         if words.begun { Ok(()) } else { words.f.write_str("any") }
     }
@@ -285,7 +286,7 @@ fn vlans(span: &Span<u16>) -> impl Display + use<> {
 #[cfg(test)]
 mod tests {
     use netvm_ids::{ChainId, QueueId, RouterId, RuleId};
-    use netvm_wire::{IpProto, VlanId};
+    use netvm_wire::{ConnState, IpProto, VlanId};
     use proptest::prelude::*;
     use std::borrow::Cow;
 
@@ -344,6 +345,7 @@ mod tests {
             icmp_type: vec![Span::single(8)],
             icmp_code: vec![Span::single(0)],
             fragment: vec![Fragment::First, Fragment::Later],
+            state: vec![ConnState::Established, ConnState::Related],
             ..Match::default()
         };
         let cases = [
@@ -353,7 +355,11 @@ mod tests {
                 "to server,port2 mac 02:00:00:00:00:01 > 01:00:00:00:00:00/01:00:00:00:00:00 ether arp,0x88cc \
                  vlan none-5,7 inner vlan none arp operation 1",
             ),
-            (rest, "any :53 > any dscp 46-47 icmp type 8 icmp code 0 first fragment,later fragment"),
+            (
+                rest,
+                "any :53 > any dscp 46-47 icmp type 8 icmp code 0 first fragment,later fragment \
+                 established,related",
+            ),
             (Match::default(), "any"),
         ];
         for (matches, text) in cases {

@@ -1,6 +1,6 @@
 //! The fields that rules use, so that the flow cache distinguishes flows by these only.
 
-use netvm_wire::{FlowKey, TcpFlags};
+use netvm_wire::{ConnState, FlowKey, TcpFlags};
 
 use crate::rule::Rule;
 
@@ -26,6 +26,7 @@ pub struct UsedFields {
     pub source_ports: bool,
     pub destination_ports: bool,
     pub fragment: bool,
+    pub state: bool,
 }
 
 impl UsedFields {
@@ -60,11 +61,12 @@ impl UsedFields {
             source_ports: self.source_ports || !matches.source_ports.is_empty(),
             destination_ports: self.destination_ports || !matches.destination_ports.is_empty(),
             fragment: self.fragment || !matches.fragment.is_empty(),
+            state: self.state || !matches.state.is_empty(),
         }
     }
 
-    /// Clears unused TCP flags, DSCP, ICMP type and code, and ARP operation, in which packets of a flow differ. Rules
-    /// decide equally for both keys.
+    /// Clears unused TCP flags, DSCP, ICMP type and code, ARP operation, and state, in which packets of a flow differ.
+    /// Rules decide equally for both keys.
     #[inline]
     #[must_use]
     pub const fn mask(&self, mut key: FlowKey) -> FlowKey {
@@ -73,6 +75,9 @@ impl UsedFields {
         key.icmp_type &= self.icmp_type;
         key.icmp_code &= self.icmp_code;
         key.arp_operation &= self.arp_operation;
+        if !self.state {
+            key.state = ConnState::Untracked;
+        }
         key
     }
 }
@@ -93,8 +98,12 @@ mod tests {
         let mut key = Generator::new(3).uniform_key();
         (key.tcp_flags, key.dscp, key.icmp_type, key.icmp_code, key.arp_operation) =
             (TcpFlags::SYN | TcpFlags::ACK, 46, 8, 1, 2);
+        key.state = ConnState::Established;
         let masked = UsedFields::default().mask(key);
-        assert_eq!((masked.tcp_flags, masked.dscp), (TcpFlags::empty(), 0));
+        assert_eq!(
+            (masked.tcp_flags, masked.dscp, masked.state),
+            (TcpFlags::empty(), 0, ConnState::Untracked)
+        );
         assert_eq!((masked.icmp_type, masked.icmp_code, masked.arp_operation), (0, 0, 0));
         assert_eq!((masked.source, masked.source_port), (key.source, key.source_port));
         let rule = Rule::from(crate::RuleParts {
@@ -103,12 +112,14 @@ mod tests {
             matches: Match {
                 tcp_flags: Some(Masked::<u8>::new(0, TcpFlags::ACK.bits())),
                 icmp_type: vec![Span::single(8)],
+                state: vec![ConnState::New],
                 ..Match::default()
             },
             actions: crate::Actions::default(),
         });
         let masked = UsedFields::of(&[rule]).mask(key);
         assert_eq!((masked.tcp_flags, masked.icmp_type, masked.icmp_code), (TcpFlags::ACK, 8, 0));
+        assert_eq!(masked.state, ConnState::Established);
     }
 
     proptest! {

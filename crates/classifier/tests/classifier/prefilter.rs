@@ -6,7 +6,7 @@ use crate::common::{entries, filter_sets, scan};
 use netvm_classifier::{NONE, Prefilter, Tuple};
 use netvm_policy::arbitrary::{Generator, rules, rules_and_keys};
 use netvm_policy::{Cube, Family, Fields, Masked, Rule, Span};
-use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
+use netvm_wire::{ConnState, EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
 
 /// The tuple of a key, if prefilters cover it.
@@ -15,6 +15,7 @@ fn tuple(key: &FlowKey) -> Option<Tuple> {
         && key.vlan.is_none()
         && key.inner_vlan.is_none()
         && key.fragment == Fragment::Whole
+        && key.state == ConnState::Untracked
         && [IpProto::TCP, IpProto::UDP].contains(&key.protocol);
     plain.then(|| Tuple {
         source: key.source.v6_bits() as u32,
@@ -43,7 +44,7 @@ fn plain_keys(entries: &[Vec<Cube>], count: usize, seed: u64) -> Vec<FlowKey> {
             (key.icmp_type, key.icmp_code) = (0, 0);
         }
         (key.ether_type, key.vlan, key.inner_vlan) = (EtherType::IPV4, None, None);
-        key.fragment = Fragment::Whole;
+        (key.fragment, key.state) = (Fragment::Whole, ConnState::Untracked);
         if key.protocol == IpProto::UDP {
             key.tcp_flags = netvm_wire::TcpFlags::empty();
         }
@@ -176,10 +177,11 @@ fn fields_without_a_table_count_as_unrestricted() {
     assert!(!excludes(std::slice::from_ref(&near), &packet));
     assert!(excludes(std::slice::from_ref(&near), &Tuple { destination: 0x0b01_0303, ..packet }));
     assert!(excludes(&[near], &Tuple { is_tcp: false, ..packet }), "UDP has no flags");
-    // Tagged packets, fragments, ICMP: not covered.
+    // Tagged packets, fragments, tracked packets, ICMP: not covered.
     let others = [
         cube(|fields| fields.vlan = Span::single(5)),
         cube(|fields| fields.fragment = Span::single(2)),
+        cube(|fields| fields.state = Span { first: 1, last: 3 }),
         cube(|fields| fields.protocol = Masked::<u8>::single(1)),
     ];
     assert!(excludes(&others, &packet));

@@ -160,6 +160,7 @@ fn in_order(matches: &Match) -> Match {
         icmp_type,
         icmp_code,
         fragment,
+        state,
         arp_operation,
     } = &mut matches;
     for ports in [from, to] {
@@ -183,6 +184,7 @@ fn in_order(matches: &Match) -> Match {
     sort(ether_type, |kind| *kind);
     sort(protocol, |protocol| *protocol);
     sort(fragment, |fragment| *fragment);
+    sort(state, |state| *state);
     matches
 }
 

@@ -135,6 +135,7 @@ impl Keys for Match {
         table.key("icmp_code", &mut self.icmp_code, OneOrMore(Scalar(field::byte, field::span_text)));
         table.key("dscp", &mut self.dscp, OneOrMore(Scalar(field::dscp, field::span_text)));
         table.key("fragment", &mut self.fragment, OneOrMore(Scalar(field::fragment, field::fragment_text)));
+        table.key("state", &mut self.state, OneOrMore(Scalar(field::state, field::state_text)));
         let vlan = || OneOrMore(Scalar(field::vlan, field::vlan_text));
         table.key("vlan", &mut self.vlan, vlan());
         table.key("inner_vlan", &mut self.inner_vlan, vlan());

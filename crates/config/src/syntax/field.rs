@@ -6,7 +6,7 @@ use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 
 use netvm_policy::{Masked, SetVlan, Span};
-use netvm_wire::{Fragment, IpProto, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{ConnState, Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
 /// Bits of a MAC address.
 const MAC_MASK: u64 = (1 << 48) - 1;
@@ -237,6 +237,16 @@ pub(crate) fn fragment(text: &str) -> Result<Fragment, FieldError> {
 
 pub(crate) fn fragment_text(fragment: &Fragment) -> String {
     FRAGMENTS.iter().find(|(_, known)| known == fragment).map_or("", |(word, _)| word).to_owned()
+}
+
+/// What connection tracking says of a packet.
+pub(crate) fn state(text: &str) -> Result<ConnState, FieldError> {
+    let syntax = "\"new\", \"established\", \"related\", \"invalid\" or \"untracked\"";
+    ConnState::ALL.into_iter().find(|state| state.name() == text).ok_or(FieldError::Syntax(syntax))
+}
+
+pub(crate) fn state_text(state: &ConnState) -> String {
+    state.name().to_owned()
 }
 
 /// ARP operations (RFC 826); 1 is `request`, 2 is `reply`.

@@ -97,7 +97,7 @@ fn all_keys_are_documented_and_no_others() {
         router = [{ name = "z", weight = 2, reserve = 1, routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict" }] }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
-            { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no" } },
+            { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no", state = "untracked" } },
             { to = "b", drop = true, set_vlan = 1, queue = "q", mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },
             { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
             { from = "a", out = "a" },

@@ -6,7 +6,7 @@ use netvm_model::{
     Masked, Match, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span,
     StormLimits, SwitchConfig, VlanMode,
 };
-use netvm_wire::{EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
+use netvm_wire::{ConnState, EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
 
 use crate::{cases, findings, host, is};
 
@@ -87,10 +87,11 @@ fn every_field_of_a_match_is_read() {
             },
         ),
         (
-            "dscp = [\"cs6\", 46, \"8-15\"], fragment = [\"first\", \"later\"]",
+            "dscp = [\"cs6\", 46, \"8-15\"], fragment = [\"first\", \"later\"], state = [\"untracked\", \"new\"]",
             Match {
                 dscp: vec![Span::single(48), Span::single(46), Span { first: 8, last: 15 }],
                 fragment: vec![Fragment::First, Fragment::Later],
+                state: vec![ConnState::Untracked, ConnState::New],
                 ..Match::default()
             },
         ),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netvm_wire::{Fragment, IpNet, IpProto, PortRange, VlanId};
+use netvm_wire::{ConnState, Fragment, IpNet, IpProto, PortRange, VlanId};
 
 use super::{Ranges, prefix_range};
 use crate::IpVersion;
@@ -25,12 +25,13 @@ pub(crate) enum Field {
     IcmpType,
     IcmpCode,
     Fragment,
+    State,
     ArpOperation,
 }
 
 impl Field {
     /// All fields, with addresses of this version.
-    pub(crate) const fn all(version: IpVersion) -> [Self; 12] {
+    pub(crate) const fn all(version: IpVersion) -> [Self; 13] {
         [
             Self::Source(version),
             Self::Destination(version),
@@ -41,6 +42,7 @@ impl Field {
             Self::IcmpType,
             Self::IcmpCode,
             Self::Fragment,
+            Self::State,
             Self::Vlan,
             Self::InnerVlan,
             Self::ArpOperation,
@@ -56,6 +58,7 @@ impl Field {
             Self::SourcePorts | Self::DestinationPorts | Self::ArpOperation => u16::MAX as u128,
             Self::Dscp => 63,
             Self::Fragment => Fragment::Later as u128,
+            Self::State => ConnState::Invalid as u128,
         }
     }
 
@@ -84,6 +87,7 @@ impl Field {
             Self::IcmpType => spans(&from.icmp_type),
             Self::IcmpCode => spans(&from.icmp_code),
             Self::Fragment => singles(from.fragment.iter().map(|fragment| *fragment as u8)),
+            Self::State => singles(from.state.iter().map(|state| *state as u8)),
             Self::ArpOperation => spans(&from.arp_operation),
         }
     }
@@ -96,6 +100,7 @@ impl Field {
         let spans = || short().map(|(first, last)| Span { first, last }).collect();
         let bytes = || values().map(|(first, last)| Span { first: first as u8, last: last as u8 }).collect();
         let ports = || short().filter_map(|(first, last)| PortRange::new(first, last)).collect();
+        let has = |number: u128| values().any(|(first, last)| (first..=last).contains(&number));
         match self {
             Self::Source(version) => to.source = prefixes(values(), version),
             Self::Destination(version) => to.destination = prefixes(values(), version),
@@ -112,9 +117,10 @@ impl Field {
             Self::IcmpCode => to.icmp_code = bytes(),
             Self::Fragment => {
                 let kinds = [Fragment::Whole, Fragment::First, Fragment::Later];
-                let has =
-                    |kind: Fragment| values().any(|(first, last)| (first..=last).contains(&(kind as u128)));
-                to.fragment = kinds.into_iter().filter(|kind| has(*kind)).collect();
+                to.fragment = kinds.into_iter().filter(|kind| has(*kind as u128)).collect();
+            }
+            Self::State => {
+                to.state = ConnState::ALL.into_iter().filter(|state| has(*state as u128)).collect();
             }
             Self::ArpOperation => to.arp_operation = spans(),
         }

@@ -20,7 +20,7 @@ pub enum Impossible {
     Icmp,
     /// An ARP operation of packets that are not ARP.
     ArpOperation,
-    /// Addresses, protocols, DSCPs or fragments of packets that are neither IP nor, for addresses, ARP.
+    /// Addresses, protocols, DSCPs, fragments or states of packets that are neither IP nor, for addresses, ARP.
     NotIp,
     /// A DSCP above 63 or a VLAN above 4094.
     Number,
@@ -34,7 +34,9 @@ impl fmt::Display for Impossible {
             Self::TcpFlags => "only whole packets and first fragments of TCP have flags",
             Self::Icmp => "only whole packets and first fragments of ICMP and ICMPv6 have a type and a code",
             Self::ArpOperation => "only ARP packets have an ARP operation",
-            Self::NotIp => "packets of its EtherType have no addresses, protocol, DSCP or fragments",
+            Self::NotIp => {
+                "packets of its EtherType have no addresses, protocol, DSCP, fragments or connections"
+            }
             Self::Number => "DSCPs end at 63 and VLANs at 4094",
         })
     }
@@ -51,7 +53,8 @@ pub(super) fn check(cube: &Cube) -> Result<(), Impossible> {
     let ip = cube.family != Family::Other;
     let arp = !ip && fields.ether_type.contains(EtherType::ARP.0);
     if !ip {
-        let zero = fields.protocol.contains(0) && fields.dscp.contains(0) && fields.fragment.contains(0);
+        let bytes = [fields.dscp, fields.fragment, fields.state];
+        let zero = fields.protocol.contains(0) && bytes.iter().all(|span| span.contains(0));
         let addresses = arp || (fields.source.contains(0) && fields.destination.contains(0));
         refuse(!zero || !addresses, Impossible::NotIp)?;
     }
@@ -73,7 +76,7 @@ pub(super) fn check(cube: &Cube) -> Result<(), Impossible> {
 
 #[cfg(test)]
 mod tests {
-    use netvm_wire::{IpNet, PortRange};
+    use netvm_wire::{ConnState, IpNet, PortRange};
     use proptest::prelude::*;
 
     use super::*;
@@ -107,6 +110,8 @@ mod tests {
             (Match { arp_operation: vec![Span::single(1)], source: vec![net], ..arp() }, Ok(())),
             (Match { source: vec![net], ..lldp() }, Err(Impossible::NotIp)),
             (Match { protocol: vec![IpProto::TCP], ..arp() }, Err(Impossible::NotIp)),
+            (Match { state: vec![ConnState::New], ..arp() }, Err(Impossible::NotIp)),
+            (Match { state: vec![ConnState::Untracked], ..arp() }, Ok(())),
             (Match { dscp: vec![Span::single(64)], ..udp() }, Err(Impossible::Number)),
             (Match::default(), Ok(())),
         ];

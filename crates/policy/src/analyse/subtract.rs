@@ -40,8 +40,10 @@ fn possible(mut cube: Cube) -> Cube {
     for vlan in [&mut fields.vlan, &mut fields.inner_vlan] {
         vlan.last = vlan.last.min(netvm_wire::VlanId::MAX).max(vlan.first);
     }
-    let greatest = netvm_wire::Fragment::Later as u8;
-    fields.fragment.last = fields.fragment.last.min(greatest).max(fields.fragment.first);
+    let greatest = [netvm_wire::Fragment::Later as u8, netvm_wire::ConnState::Invalid as u8];
+    for (span, greatest) in [&mut fields.fragment, &mut fields.state].into_iter().zip(greatest) {
+        span.last = span.last.min(greatest).max(span.first);
+    }
     cube
 }
 
@@ -75,7 +77,7 @@ fn point(cube: &Cube, bits: u128) -> Cube {
     }
     masked!(source: u128, destination: u128, source_mac: u64, destination_mac: u64, protocol: u8, tcp_flags: u8);
     spans!(u16: ether_type, vlan, inner_vlan, source_ports, destination_ports, arp_operation);
-    spans!(u8: dscp, icmp_type, icmp_code, fragment);
+    spans!(u8: dscp, icmp_type, icmp_code, fragment, state);
     point
 }
 
@@ -111,7 +113,7 @@ fn split(mut piece: Cube, cut: &Cube, out: &mut Vec<Cube>) {
         })*};
     }
     spans!(source_ports, destination_ports, ether_type, vlan, inner_vlan, arp_operation);
-    spans!(dscp, icmp_type, icmp_code, fragment);
+    spans!(dscp, icmp_type, icmp_code, fragment, state);
     masked!(protocol: u8, tcp_flags: u8, source: u128, destination: u128, source_mac: u64, destination_mac: u64);
 }
 

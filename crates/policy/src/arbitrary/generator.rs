@@ -1,6 +1,6 @@
 //! Generates millions of random keys from a seed: faster than strategies, without shrinking.
 
-use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{Address, ConnState, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags, VlanId};
 
 use crate::cubes::{Cube, Family};
 use crate::span::{Masked, Span};
@@ -80,6 +80,7 @@ impl Generator {
         key.icmp_code = self.span(fields.icmp_code, u8::MAX);
         key.fragment = [Fragment::Whole, Fragment::First, Fragment::Later]
             [usize::from(self.span(fields.fragment, 2)).min(2)];
+        key.state = ConnState::ALL[usize::from(self.span(fields.state, 4)).min(4)];
         key.arp_operation = self.span(fields.arp_operation, u16::MAX);
         key
     }
@@ -118,6 +119,7 @@ impl Generator {
                 1 => Fragment::Later,
                 _ => Fragment::Whole,
             },
+            state: ConnState::ALL[self.below(5) as usize],
         })
     }
 
@@ -200,6 +202,7 @@ pub fn parsed(mut key: FlowKey) -> FlowKey {
         key.protocol = IpProto(0);
         key.dscp = 0;
         key.fragment = Fragment::Whole;
+        key.state = ConnState::Untracked;
     }
     if key.ether_type != EtherType::ARP {
         key.arp_operation = 0;

@@ -7,7 +7,9 @@ mod generator;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netvm_ids::{ChainId, PortId, QueueId, RouterId, RuleId};
-use netvm_wire::{EtherType, FlowKey, Fragment, IpNet, IpProto, Ipv4Net, Ipv6Net, PortRange, VlanId};
+use netvm_wire::{
+    ConnState, EtherType, FlowKey, Fragment, IpNet, IpProto, Ipv4Net, Ipv6Net, PortRange, VlanId,
+};
 use proptest::collection::{SizeRange, vec};
 use proptest::option::{of, weighted};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -103,6 +105,7 @@ pub fn matches() -> impl Strategy<Value = Match> {
         set(0.5, select(&[IpProto::TCP, IpProto::UDP, IpProto::ICMP, IpProto::ICMPV6, IpProto(7)][..])),
         set(0.1, span(0u8..=4)),
         set(0.1, select(&[Fragment::Whole, Fragment::First, Fragment::Later][..])),
+        set(0.15, select(&ConnState::ALL[..])),
     );
     let range =
         || (0u16..8, 0u16..8).prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap_or(PortRange::ANY));
@@ -120,7 +123,7 @@ pub fn matches() -> impl Strategy<Value = Match> {
     (ports, link, network, transport).prop_map(|(ports, link, network, transport)| {
         let (from, to) = ports;
         let (source_mac, destination_mac, ether_type, vlan, inner_vlan) = link;
-        let (source, destination, protocol, dscp, fragment) = network;
+        let (source, destination, protocol, dscp, fragment, state) = network;
         let (source_ports, destination_ports, tcp_flags, icmp_type, icmp_code, arp_operation) = transport;
         Match {
             from,
@@ -140,6 +143,7 @@ pub fn matches() -> impl Strategy<Value = Match> {
             icmp_type,
             icmp_code,
             fragment,
+            state,
             arp_operation,
         }
     })

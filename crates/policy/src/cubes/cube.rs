@@ -70,6 +70,8 @@ pub struct Fields {
     pub icmp_code: Span<u8>,
     /// By the numbers of [`netvm_wire::Fragment`].
     pub fragment: Span<u8>,
+    /// By the numbers of [`netvm_wire::ConnState`].
+    pub state: Span<u8>,
     pub arp_operation: Span<u16>,
 }
 
@@ -91,6 +93,7 @@ impl Fields {
         icmp_type: Span { first: 0, last: u8::MAX },
         icmp_code: Span { first: 0, last: u8::MAX },
         fragment: Span { first: 0, last: u8::MAX },
+        state: Span { first: 0, last: u8::MAX },
         arp_operation: Span { first: 0, last: u16::MAX },
     };
 }
@@ -117,6 +120,7 @@ impl Cube {
             && fields.icmp_type.contains(key.icmp_type)
             && fields.icmp_code.contains(key.icmp_code)
             && fields.fragment.contains(key.fragment as u8)
+            && fields.state.contains(key.state as u8)
             && fields.arp_operation.contains(key.arp_operation)
     }
 
@@ -140,6 +144,7 @@ impl Cube {
             && a.icmp_type.covers(&b.icmp_type)
             && a.icmp_code.covers(&b.icmp_code)
             && a.fragment.covers(&b.fragment)
+            && a.state.covers(&b.state)
             && a.arp_operation.covers(&b.arp_operation)
     }
 
@@ -163,6 +168,7 @@ impl Cube {
             && a.icmp_type.intersect(&b.icmp_type).is_some()
             && a.icmp_code.intersect(&b.icmp_code).is_some()
             && a.fragment.intersect(&b.fragment).is_some()
+            && a.state.intersect(&b.state).is_some()
             && a.arp_operation.intersect(&b.arp_operation).is_some()
     }
 
@@ -191,6 +197,7 @@ impl Cube {
                 icmp_type: a.icmp_type.intersect(&b.icmp_type)?,
                 icmp_code: a.icmp_code.intersect(&b.icmp_code)?,
                 fragment: a.fragment.intersect(&b.fragment)?,
+                state: a.state.intersect(&b.state)?,
                 arp_operation: a.arp_operation.intersect(&b.arp_operation)?,
             },
         })

@@ -1,6 +1,6 @@
 //! Lowers a match to cubes: the product of its sets for each of its families.
 
-use netvm_wire::{Address, EtherType, Fragment, IpNet, PortRange, VlanId};
+use netvm_wire::{Address, ConnState, EtherType, Fragment, IpNet, PortRange, VlanId};
 use thiserror::Error;
 
 use crate::cubes::simplify::{self, Join};
@@ -87,6 +87,7 @@ struct Sets {
     icmp_type: Vec<Span<u8>>,
     icmp_code: Vec<Span<u8>>,
     fragment: Vec<Span<u8>>,
+    state: Vec<Span<u8>>,
     arp_operation: Vec<Span<u16>>,
 }
 
@@ -100,6 +101,7 @@ impl Sets {
         };
         let fragments: Vec<Span<u8>> =
             matches.fragment.iter().map(|kind| Span::single(*kind as u8)).collect();
+        let states: Vec<Span<u8>> = matches.state.iter().map(|state| Span::single(*state as u8)).collect();
         let protocols = matches.protocol.iter().map(|protocol| Masked::<u8>::single(protocol.0));
         let flags = matches.tcp_flags.unwrap_or(Masked::<u8>::ANY);
         Self {
@@ -125,6 +127,7 @@ impl Sets {
             icmp_type: spans(&matches.icmp_type, any.icmp_type),
             icmp_code: spans(&matches.icmp_code, any.icmp_code),
             fragment: widened(spans(&fragments, any.fragment), Fragment::Later as u8, u8::MAX),
+            state: widened(spans(&states, any.state), ConnState::Invalid as u8, u8::MAX),
             arp_operation: spans(&matches.arp_operation, any.arp_operation),
         }
     }
@@ -146,6 +149,7 @@ impl Sets {
             self.icmp_type.len(),
             self.icmp_code.len(),
             self.fragment.len(),
+            self.state.len(),
             self.arp_operation.len(),
         ];
         if lengths.contains(&0) { 0 } else { lengths.into_iter().fold(1, usize::saturating_mul) }
@@ -168,6 +172,7 @@ impl Sets {
         times(&mut cubes, &self.icmp_type, |fields, set| fields.icmp_type = set);
         times(&mut cubes, &self.icmp_code, |fields, set| fields.icmp_code = set);
         times(&mut cubes, &self.fragment, |fields, set| fields.fragment = set);
+        times(&mut cubes, &self.state, |fields, set| fields.state = set);
         times(&mut cubes, &self.arp_operation, |fields, set| fields.arp_operation = set);
         cubes
     }
@@ -300,11 +305,13 @@ mod tests {
             source: nets(&["10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16"]),
             destination_ports: vec![PortRange::single(80), PortRange::single(81), PortRange::single(443)],
             fragment: vec![Fragment::Later, Fragment::Whole, Fragment::First],
+            state: vec![ConnState::Related, ConnState::Established],
             ..Match::default()
         };
         let cubes = matches.cubes().unwrap();
         assert_eq!(cubes.len(), 2);
         assert_eq!(cubes[0].fields.fragment, Fields::ANY.fragment);
+        assert_eq!(cubes[0].fields.state, Span { first: 2, last: 3 });
     }
 
     #[test]

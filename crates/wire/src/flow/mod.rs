@@ -127,6 +127,23 @@ pub enum ConnState {
     Invalid = 4,
 }
 
+impl ConnState {
+    /// All states, by their numbers.
+    pub const ALL: [Self; 5] = [Self::Untracked, Self::New, Self::Established, Self::Related, Self::Invalid];
+
+    /// Its name, as in rules.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Untracked => "untracked",
+            Self::New => "new",
+            Self::Established => "established",
+            Self::Related => "related",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
 /// Every field of a packet that a policy can match on, in one cache line.
 ///
 /// A field that the packet lacks is zero (or `None`), such as the ports of ICMP. [`FlowKey::ether_type`] tells how to

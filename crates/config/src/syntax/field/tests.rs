@@ -15,6 +15,7 @@ fn values_are_written_as_they_are_read() {
     same(&macs, &|text| again(text, mac, mac_text));
     same(&["syn,!ack", "!syn", "fin,syn,rst,psh,ack,urg,ece,cwr"], &|text| again(text, flags, flags_text));
     same(&["no", "first", "later"], &|text| again(text, fragment, fragment_text));
+    same(&["new", "established", "related", "invalid", "untracked"], &|text| again(text, state, state_text));
     same(&["request", "reply", "3", "1-2", "4-65535"], &|text| again(text, arp, arp_text));
     same(&["0", "255", "8-11"], &|text| again(text, byte, span_text));
     same(&["none", "4094"], &|text| again(text, tag, tag_text));
@@ -69,6 +70,7 @@ fn errors_say_what_to_write_instead() {
         (again("syn,!syn", flags, flags_text), "keep one of them"),
         (again("256", byte, span_text), "from 0 to 255"),
         (again("yes", fragment, fragment_text), "\"no\", \"first\" or \"later\""),
+        (again("NEW", state, state_text), "\"new\", \"established\""),
         (again("4095", tag, tag_text), "from 1 to 4094"),
         (again("x", tag, tag_text), "\"none\""),
     ] {

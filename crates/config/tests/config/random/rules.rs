@@ -7,7 +7,7 @@ use netvm_model::{
     Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy, QosConfig, QueueConfig, QueueId, Rate,
     Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
 };
-use netvm_wire::{EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
+use netvm_wire::{ConnState, EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -190,7 +190,8 @@ fn matches() -> impl Strategy<Value = Match> {
     let flags = (any::<u8>(), 1u8..).prop_map(|(value, mask)| Masked::<u8>::new(value, mask));
     let link = (set(mac()), set(mac()), set(kinds), set(tag()), set(tag()));
     let network = any::<bool>().prop_flat_map(move |v6| (set(net(v6)), set(net(v6))));
-    let over = (set(any::<u8>().prop_map(IpProto)), set(span(0u8..=63)), set(fragments.clone()));
+    let states = select(ConnState::ALL.to_vec());
+    let over = (set(any::<u8>().prop_map(IpProto)), set(span(0u8..=63)), set(fragments), set(states));
     let transport = (set(range()), set(range()), option::weighted(0.2, flags));
     let control = (set(span(any::<u8>())), set(span(any::<u8>())), set(span(any::<u16>())));
     (link, network, over, transport, control).prop_map(|(link, network, over, transport, control)| {
@@ -212,6 +213,7 @@ fn matches() -> impl Strategy<Value = Match> {
             icmp_type: control.0,
             icmp_code: control.1,
             fragment: over.2,
+            state: over.3,
             arp_operation: control.2,
         })
     })
