@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use netvm_flowmon::export::Target;
 use netvm_ids::{GroupId, PortId};
 
+use crate::connections::ConnectionsConfig;
 use crate::words::words;
 
 /// What workers do without packets.
@@ -36,6 +37,8 @@ pub struct EngineConfig {
     pub flow_cache: FlowCacheConfig,
     /// The flow monitor of each worker; `None`: flows are not counted.
     pub flow_monitor: Option<FlowMonitorConfig>,
+    /// Connection tracking.
+    pub connections: ConnectionsConfig,
 }
 
 impl Default for EngineConfig {
@@ -48,6 +51,7 @@ impl Default for EngineConfig {
             ring_size: 512,
             flow_cache: FlowCacheConfig::default(),
             flow_monitor: None,
+            connections: ConnectionsConfig::default(),
         }
     }
 }

@@ -16,6 +16,7 @@
 //! - a renamed item is a removed one and a new one.
 #![forbid(unsafe_code)]
 
+mod connections;
 mod derived;
 mod engine;
 mod host;
@@ -25,6 +26,7 @@ mod router;
 mod vm;
 pub mod words;
 
+pub use connections::{ConnectionTimeouts, ConnectionsConfig};
 pub use engine::{
     ApiConfig, EngineConfig, Eviction, FlowCacheConfig, FlowMonitorConfig, Group, Idle, MonitorTable,
     PolicyConfig, SwitchConfig,

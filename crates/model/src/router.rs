@@ -22,6 +22,8 @@ pub struct RouterConfig {
     pub interfaces: Vec<RouterInterface>,
     /// Routes that netvmd adds; other routes in the namespace stay.
     pub routes: Vec<StaticRoute>,
+    /// Whether the connections of packets of all its interfaces, and of packets from its kernel, are tracked.
+    pub track: bool,
     /// Its share, relative to the weights of others, of the workers' unreserved time. Its ports divide it.
     pub weight: u16,
     /// Percent of each worker's time reserved for this router.

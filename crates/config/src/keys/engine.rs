@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use netvm_model::{
-    ApiConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig, Group, GroupId, Host, MAX_NODES,
-    MAX_WORKERS, PolicyConfig, SwitchConfig,
+    ApiConfig, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig,
+    Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
 use toml::Value;
 
@@ -19,6 +19,10 @@ use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;
+/// Seconds of a week, the longest time to keep a connection without packets.
+const WEEK: u64 = 7 * DAY;
+/// Most connections of a worker.
+const MAX_CONNECTIONS: u64 = 1 << 24;
 /// Seconds of a day, the longest time to keep an unused entry.
 const DAY: u64 = 86_400;
 /// Most MAC addresses of a port, or of all ports together.
@@ -49,6 +53,7 @@ impl Keys for EngineConfig {
         }
         table.key("flow_cache", &mut self.flow_cache, Nested("flow_cache"));
         table.key("flow_monitor", &mut self.flow_monitor, Optional(Nested("flow_monitor")));
+        table.key("connections", &mut self.connections, Nested("connections"));
         table.key("nodes", &mut self.nodes, Nodes);
     }
 }
@@ -136,6 +141,25 @@ impl Keys for FlowMonitorConfig {
         table.key("names", &mut self.names, Flag);
         table.key("export", &mut self.export, Optional(Text(str::parse, ToString::to_string)));
         table.key("eve", &mut self.eve, Optional(Text(field::absolute_path, show)));
+    }
+}
+
+impl Keys for ConnectionsConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("limit", &mut self.limit, Number(64..=MAX_CONNECTIONS));
+        table.key("pick_up", &mut self.pick_up, Flag);
+        table.key("per_source", &mut self.per_source, Number(0..=MAX_CONNECTIONS));
+        table.key("per_port", &mut self.per_port, Number(0..=MAX_CONNECTIONS));
+        table.key("per_zone", &mut self.per_zone, Number(0..=MAX_CONNECTIONS));
+        table.key("timeouts", &mut self.timeouts, Nested("timeouts"));
+    }
+}
+
+impl Keys for ConnectionTimeouts {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        for (name, seconds) in self.each() {
+            table.key(name, seconds, Number(1..=WEEK));
+        }
     }
 }
 

@@ -28,6 +28,8 @@ impl Keys for PortPolicy {
         table.key("police_in", &mut self.police_in, Optional(Nested("police")));
         table.key("police_out", &mut self.police_out, Optional(Nested("police")));
         table.key("qos", &mut self.qos, Optional(Nested("qos")));
+        table.key("track", &mut self.track, Flag);
+        table.key("zone", &mut self.zone, Number(0..=u16::MAX.into()));
         table.key("monitor", &mut self.monitor, Flag);
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));

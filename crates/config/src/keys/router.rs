@@ -9,7 +9,7 @@ use netvm_wire::MacAddr;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    Addresses, Items, Name, Number, Optional, Scalar, ToPort, UnlessDefault, Vlan, Word,
+    Addresses, Flag, Items, Name, Number, Optional, Scalar, ToPort, UnlessDefault, Vlan, Word,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Table};
@@ -21,6 +21,7 @@ impl Numbered for RouterConfig {
             name: String::new(),
             interfaces: Vec::new(),
             routes: Vec::new(),
+            track: false,
             weight: 1,
             reserve: 0,
         }
@@ -33,6 +34,7 @@ impl Keys for RouterConfig {
         let help = "a router needs at least one: add a [[router.interface]]";
         table.required("interface", help, &mut self.interfaces, Items("[[router.interface]]"));
         table.key("routes", &mut self.routes, UnlessDefault(Items("[[router.routes]]")));
+        table.key("track", &mut self.track, Flag);
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
         let Some(reader) = table.reader() else { return };

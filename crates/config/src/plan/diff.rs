@@ -62,7 +62,7 @@ pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change>
     let keys = new.keys().chain(gone);
     let texts: Vec<String> = keys
         .filter(|key| old.get(*key) != new.get(*key))
-        .map(|key| format!("{key} {} → {}", words::value(key, old.get(key)), words::value(key, new.get(key))))
+        .map(|key| words::difference(key, old.get(key), new.get(key)))
         .collect();
     (!texts.is_empty()).then(|| change(ChangeKind::Change, kind, name(new), texts.join("; ")))
 }

@@ -4,6 +4,24 @@ use toml::{Table, Value};
 
 use super::ItemKind;
 
+/// How a key differs, without what tables within its two tables have in common.
+pub(super) fn difference(key: &str, old: Option<&Value>, new: Option<&Value>) -> String {
+    let (mut old, mut new) = (old.cloned(), new.cloned());
+    if let (Some(Value::Table(old)), Some(Value::Table(new))) = (&mut old, &mut new) {
+        for (inner, before) in old.iter_mut() {
+            if let (Value::Table(before), Some(Value::Table(after))) = (before, new.get_mut(inner)) {
+                let all = before.clone();
+                before.retain(|name, value| after.get(name) != Some(value));
+                after.retain(|name, value| all.get(name) != Some(value));
+            }
+        }
+        let is_left = |_: &str, value: &mut Value| value.as_table().is_none_or(|table| !table.is_empty());
+        old.retain(is_left);
+        new.retain(is_left);
+    }
+    format!("{key} {} → {}", value(key, old.as_ref()), value(key, new.as_ref()))
+}
+
 /// A value without its punctuation: lists with commas, commands with spaces, an empty one as `none`, no value as
 /// `unset`.
 pub(super) fn value(key: &str, value: Option<&Value>) -> String {

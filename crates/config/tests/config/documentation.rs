@@ -72,7 +72,7 @@ fn documented(document: &str) -> BTreeSet<&str> {
 fn all_keys_are_documented_and_no_others() {
     // A host that uses every key there is.
     let text = r#"
-        engine = { nodes = [[0]], flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
+        engine = { nodes = [[0]], connections = { limit = 100 }, flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
         api = { web = "127.0.0.1:9180", capture_group = "capture" }
         group = [{ name = "g", may_send_to = [] }]
         port = [
@@ -81,7 +81,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "w", kind = "container", namespace = "w", mac = "02:00:00:00:00:02", addresses = ["10.0.0.5/24"], gateways = ["10.0.0.1"], forward = { out = "a" } },
             { name = "lan", kind = "host", interface = "lan0" },
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x", storm_control = { broadcast = 1 } },
-            { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" } },
+            { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" }, track = true, zone = 1 },
             { name = "e", kind = "vhost-user", path = "/e", mode = "client", dma = "auto" },
             { name = "f", kind = "e1000", path = "/f", mac = "02:00:00:00:00:03", model = "e1000e", doorbells = "posted", socket_owner = "qemu:kvm", socket_mode = "0660" },
             { name = "g", kind = "patch", peer = "h" },

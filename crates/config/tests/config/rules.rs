@@ -231,6 +231,8 @@ split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
 police_out = { bits = 10_000_000 }
+track = true
+zone = 7
 monitor = false
 weight = 3
 reserve = 25"#,
@@ -257,6 +259,8 @@ reserve = 25"#,
         police_in: Some(Police { packets: rate(10_000, 1000), bits: None }),
         police_out: Some(Police { packets: None, bits: rate(10_000_000, 1_000_000) }),
         qos: None,
+        track: true,
+        zone: 7,
         monitor: false,
         weight: 3,
         reserve: 25,

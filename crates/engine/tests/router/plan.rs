@@ -113,6 +113,7 @@ pub fn routed(mut ports: Vec<PortConfig>, lan: u16, wan: u16) -> Host {
         name: "blue".to_owned(),
         interfaces,
         routes: Vec::new(),
+        track: false,
         weight: 1,
         reserve: 0,
     }];

@@ -29,6 +29,7 @@ impl Host {
                 policy: PortPolicy {
                     forward: Forward::Router(router),
                     weight: port.policy.weight,
+                    zone: port.policy.zone,
                     ..PortPolicy::default()
                 },
                 ..PortConfig::new(interface.punt, name, kind)

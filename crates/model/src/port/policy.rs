@@ -139,6 +139,10 @@ pub struct PortPolicy {
     pub police_out: Option<Police>,
     /// Shaper and queues for packets to send.
     pub qos: Option<QosConfig>,
+    /// Whether the connections of received packets are tracked; see [`crate::Host::tracks_port`], too.
+    pub track: bool,
+    /// The zone of these connections: equal addresses of different zones are different connections.
+    pub zone: u16,
     /// Whether the engine's flow monitor, if configured, counts received packets.
     pub monitor: bool,
     /// Its share, relative to the weights of other ports, of its worker's unreserved time.
@@ -170,6 +174,8 @@ impl Default for PortPolicy {
             police_in: None,
             police_out: None,
             qos: None,
+            track: false,
+            zone: 0,
             monitor: true,
             weight: 1,
             reserve: 0,

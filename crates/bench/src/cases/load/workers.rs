@@ -163,6 +163,7 @@ fn router(name: &str, cores: &[u32], plan: &Plan) -> Measured {
         name: "bench".to_owned(),
         interfaces: vec![interface(0, ROUTER_MAC), interface(1, ROUTER_MAC), interface(2, out)],
         routes: Vec::new(),
+        track: false,
         weight: 1,
         reserve: 0,
     }];

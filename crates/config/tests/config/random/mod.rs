@@ -1,5 +1,6 @@
 //! Random hosts with every legal value of every key.
 
+mod connections;
 mod properties;
 mod routers;
 mod rules;
@@ -184,12 +185,15 @@ prop_compose! {
         list in vec(rules::rule(), 0..12),
         machines in vec(vms::machine(), 0..4),
         routers in vec(routers::router(), 0..3),
+        connections in connections::connections(),
     ) -> Host {
         let mut host = Host { engine, ..build(&groups, ports, nfs, chains) };
         (host.switch, host.policy, host.engine.flow_cache) = whole;
         rules::fill(&mut host, policies, list);
         vms::fill(&mut host, machines);
         routers::fill(&mut host, routers);
+        host.engine.connections = connections;
+        connections::fill(&mut host);
         host
     }
 }

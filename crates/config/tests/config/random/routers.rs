@@ -12,23 +12,23 @@ use proptest::sample::Index;
 /// Port, a quarter of the VLAN, whether it has addresses, punt rate, uRPF.
 type RawInterface = (Index, u16, bool, u32, Option<Urpf>);
 
-/// Suffix of the name, interfaces, weight.
-type RawRouter = (String, Vec<RawInterface>, u16);
+/// Suffix of the name, interfaces, whether it tracks connections, weight.
+type RawRouter = (String, Vec<RawInterface>, bool, u16);
 
 pub fn router() -> impl Strategy<Value = RawRouter> {
     let urpf = prop::option::of(prop::sample::select(vec![Urpf::Strict, Urpf::Loose]));
     let interface = (any::<Index>(), 0u16..=1000, any::<bool>(), 1u32..=100_000_000, urpf);
-    ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4), 1u16..=1000)
+    ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4), any::<bool>(), 1u16..=1000)
 }
 
 /// Gives the host routers, and has them take the place of switching here and there.
 pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
     let ports = host.ports.len();
-    for (n, (suffix, interfaces, weight)) in (0u8..).zip(routers) {
+    for (n, (suffix, interfaces, track, weight)) in (0u8..).zip(routers) {
         let id = RouterId(n.into());
         let name = format!("r{n}{suffix}");
         let mut router =
-            RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new(), weight, reserve: 0 };
+            RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new(), track, weight, reserve: 0 };
         for (place, (port, vlan, addressed, punt_rate, urpf)) in (0u8..).zip(interfaces) {
             let port = host.ports[port.index(ports)].clone();
             let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());

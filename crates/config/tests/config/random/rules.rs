@@ -71,7 +71,8 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
     let limits = (option::of(police()), option::of(police()), option::of(qos()), any::<bool>());
     // Together they reserve no worker as a whole.
-    let limits = (limits, (1u16..=1000, 0u8..=9));
+    let tracking = (any::<bool>(), prop_oneof![Just(0), any::<u16>()]);
+    let limits = (limits, (1u16..=1000, 0u8..=9), tracking);
     let flooded = || 0u32..=100_000_000;
     let storm_control =
         (flooded(), flooded(), flooded()).prop_map(|(broadcast, multicast, unknown_unicast)| StormLimits {
@@ -89,7 +90,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 (mac_limit, storm_control),
                 split_horizon,
                 guard,
-                ((police_in, police_out, qos, monitor), (weight, reserve)),
+                ((police_in, police_out, qos, monitor), (weight, reserve), (track, zone)),
             ),
             forward,
         )| {
@@ -105,6 +106,8 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 police_in,
                 police_out,
                 qos,
+                track,
+                zone,
                 monitor,
                 weight,
                 reserve,

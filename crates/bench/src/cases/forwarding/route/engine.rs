@@ -101,6 +101,7 @@ fn host(core: u32, is_routed: bool) -> Host {
             name: "bench".to_owned(),
             interfaces,
             routes: Vec::new(),
+            track: false,
             weight: 1,
             reserve: 0,
         }];

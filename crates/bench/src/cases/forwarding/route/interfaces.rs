@@ -73,6 +73,7 @@ fn host(core: u32, interfaces: u16) -> Host {
         name: "bench".to_owned(),
         interfaces: (0..interfaces).map(interface).collect(),
         routes: Vec::new(),
+        track: false,
         weight: 1,
         reserve: 0,
     }];

@@ -1,0 +1,106 @@
+//! Connection tracking: how many connections a worker holds, and for how long.
+
+use netvm_ids::PortId;
+
+use crate::host::Host;
+use crate::port::PortConfig;
+
+/// Connection tracking of each worker. It costs nothing unless a port or a router tracks ([`Host::tracks`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionsConfig {
+    /// Most connections of a worker; the memory for them is set aside.
+    pub limit: u32,
+    /// Whether a TCP segment in mid-stream may begin a connection, as with Linux's `nf_conntrack_tcp_loose`.
+    pub pick_up: bool,
+    /// Most connections of a source: an IPv4 address, or an IPv6 network of 64 bits; 0: no limit.
+    pub per_source: u32,
+    /// Most connections that packets of a port begin; 0: no limit.
+    pub per_port: u32,
+    /// Most connections of a zone; 0: no limit.
+    pub per_zone: u32,
+    /// Seconds without a packet after which a connection ends.
+    pub timeouts: ConnectionTimeouts,
+}
+
+impl Default for ConnectionsConfig {
+    /// 65,536 connections.
+    fn default() -> Self {
+        Self {
+            limit: 65_536,
+            pick_up: true,
+            per_source: 0,
+            per_port: 0,
+            per_zone: 0,
+            timeouts: ConnectionTimeouts::default(),
+        }
+    }
+}
+
+macro_rules! timeouts {
+    ($($name:ident = $seconds:literal: $doc:literal;)*) => {
+        /// Seconds without a packet after which a connection ends, by protocol and state. Names and, but for
+        /// `tcp_established`, defaults are those of Linux's `nf_conntrack_*_timeout*`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct ConnectionTimeouts {
+            $(#[doc = $doc] pub $name: u32,)*
+        }
+
+        impl Default for ConnectionTimeouts {
+            fn default() -> Self {
+                Self { $($name: $seconds,)* }
+            }
+        }
+
+        impl ConnectionTimeouts {
+            /// Each time-out with its name.
+            pub fn each(&mut self) -> impl Iterator<Item = (&'static str, &mut u32)> {
+                [$((stringify!($name), &mut self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+timeouts! {
+    tcp_syn_sent = 120: "TCP: a SYN without an answer.";
+    tcp_syn_recv = 60: "TCP: a SYN and its answer.";
+    tcp_established = 7440: "TCP: an open connection. Linux's 5 days are too long for a table of a fixed size; \
+        RFC 5382 (REQ-5) asks for 2 hours and 4 minutes at least.";
+    tcp_fin_wait = 120: "TCP: a FIN.";
+    tcp_close_wait = 60: "TCP: a FIN and its acknowledgement.";
+    tcp_last_ack = 30: "TCP: FINs of both ends.";
+    tcp_time_wait = 120: "TCP: FINs of both ends, acknowledged.";
+    tcp_close = 10: "TCP: a reset.";
+    tcp_max_retrans = 300: "TCP: three retransmissions without an acknowledgement.";
+    tcp_unacknowledged = 300: "TCP: data without an acknowledgement.";
+    udp = 30: "UDP: packets of one direction.";
+    udp_stream = 120: "UDP: packets of both directions, after the first answer.";
+    icmp = 30: "ICMP queries.";
+    icmpv6 = 30: "ICMPv6 queries.";
+    sctp_closed = 10: "SCTP: no association yet, or an ABORT.";
+    sctp_cookie_wait = 3: "SCTP: an INIT.";
+    sctp_cookie_echoed = 3: "SCTP: a COOKIE ECHO.";
+    sctp_established = 210: "SCTP: an association.";
+    sctp_shutdown_sent = 3: "SCTP: a SHUTDOWN of the end that began.";
+    sctp_shutdown_recd = 3: "SCTP: a SHUTDOWN of the other end.";
+    sctp_shutdown_ack_sent = 3: "SCTP: a SHUTDOWN ACK.";
+    generic = 600: "Other protocols.";
+}
+
+impl Host {
+    /// Whether connections of some packets are tracked.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.ports.iter().any(|port| self.tracks_port(port))
+    }
+
+    /// Whether connections of the packets that a port receives are tracked: the port says so, or a router whose
+    /// interface it has.
+    #[must_use]
+    pub fn tracks_port(&self, port: &PortConfig) -> bool {
+        port.policy.track || self.tracking_router_of(port.id)
+    }
+
+    fn tracking_router_of(&self, port: PortId) -> bool {
+        let mut tracking = self.routers.iter().filter(|router| router.track);
+        tracking.any(|router| router.ports().any(|own| own == port))
+    }
+}
