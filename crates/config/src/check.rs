@@ -8,7 +8,6 @@ use crate::syntax::finding::Findings;
 
 mod addresses;
 mod chains;
-mod connections;
 mod devices;
 mod memory;
 mod placement;
@@ -26,7 +25,6 @@ pub(crate) fn all(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     chains::check(findings, file, host);
     routers::check(findings, file, host);
     rules::check(findings, file, host);
-    connections::check(findings, file, host);
     shares::check(findings, file, host);
     vms::check(findings, file, host);
 }

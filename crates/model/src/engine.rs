@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use netvm_flowmon::export::Target;
 use netvm_ids::{GroupId, PortId};
 
-use crate::connections::ConnectionsConfig;
 use crate::words::words;
+
+mod connections;
+
+pub use connections::{ConnectionTimeouts, ConnectionsConfig};
 
 /// What workers do without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

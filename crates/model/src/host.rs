@@ -112,6 +112,20 @@ impl Host {
         sharing.find(|router| router.ports().any(|own| own == port))
     }
 
+    /// Whether connections of some packets are tracked.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.ports.iter().any(|port| self.tracks_port(port))
+    }
+
+    /// Whether connections of the packets that a port receives are tracked: the port says so, or a router whose
+    /// interface it has.
+    #[must_use]
+    pub fn tracks_port(&self, port: &PortConfig) -> bool {
+        let mut tracking = self.routers.iter().filter(|router| router.track);
+        port.policy.track || tracking.any(|router| router.ports().any(|own| own == port.id))
+    }
+
     /// Threads of all virtual machines of a role.
     #[must_use]
     pub fn vm_threads(&self, of: RoleId) -> usize {

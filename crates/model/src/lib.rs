@@ -16,7 +16,6 @@
 //! - a renamed item is a removed one and a new one.
 #![forbid(unsafe_code)]
 
-mod connections;
 mod derived;
 mod engine;
 mod host;
@@ -26,10 +25,9 @@ mod router;
 mod vm;
 pub mod words;
 
-pub use connections::{ConnectionTimeouts, ConnectionsConfig};
 pub use engine::{
-    ApiConfig, EngineConfig, Eviction, FlowCacheConfig, FlowMonitorConfig, Group, Idle, MonitorTable,
-    PolicyConfig, SwitchConfig,
+    ApiConfig, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, FlowCacheConfig,
+    FlowMonitorConfig, Group, Idle, MonitorTable, PolicyConfig, SwitchConfig,
 };
 pub use host::{Host, assign_ids, new_rule_id};
 pub use netvm_ids::{

@@ -1,5 +1,5 @@
 //! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets
-//! without a way out, rules that name a queue of other ports.
+//! without a way out, rules that name a queue of other ports, rules with states for ports that do not track.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,6 +10,8 @@ use netvm_policy::analyse::{Kind as RuleProblem, analyse};
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
 
+mod connections;
+
 type Written<'a> = (&'a Rule, FileTable<'a>);
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
@@ -19,6 +21,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     ingress(findings, file, host, &rules);
     allowed(findings, host, &rules);
     queues(findings, host, &rules);
+    connections::check(findings, file, host);
 }
 
 /// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.

@@ -1,7 +1,6 @@
 //! What a configuration file means, what is found wrong in it, and what plans say.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-mod connections;
 mod documentation;
 mod errors;
 mod many_rules;

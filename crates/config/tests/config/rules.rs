@@ -10,6 +10,8 @@ use netvm_wire::{ConnState, EtherType, Fragment, IpProto, MacAddr, PortRange, Vl
 
 use crate::{cases, findings, host, is};
 
+mod connections;
+
 /// Two ports and a chain; rules go behind.
 pub const AROUND: &str = r#"
 [[port]]
@@ -231,8 +233,6 @@ split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
 police_out = { bits = 10_000_000 }
-track = true
-zone = 7
 monitor = false
 weight = 3
 reserve = 25"#,
@@ -258,12 +258,10 @@ reserve = 25"#,
         }),
         police_in: Some(Police { packets: rate(10_000, 1000), bits: None }),
         police_out: Some(Police { packets: None, bits: rate(10_000_000, 1_000_000) }),
-        qos: None,
-        track: true,
-        zone: 7,
         monitor: false,
         weight: 3,
         reserve: 25,
+        ..PortPolicy::default()
     };
     assert_eq!(host.ports[0].policy, expected);
     assert_eq!(host.ports[1].policy, PortPolicy { forward: Forward::Normal, ..PortPolicy::default() });

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use netvm_model::{Host, PortConfig, PortId, Receives, Rule};
 use netvm_wire::ConnState;
 
+use super::Written;
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let tracking = host.ports.iter().filter(|port| host.tracks_port(port)).map(|port| port.id).collect();
-    for (rule, place) in host.rules.iter().zip(file.items("rule")).filter(|(rule, _)| needs_tracking(rule)) {
-        states(findings, host, (rule, &place), &tracking);
+    for written in host.rules.iter().zip(file.items("rule")).filter(|(rule, _)| needs_tracking(rule)) {
+        states(findings, host, &written, &tracking);
     }
     zones(findings, file, host, &tracking);
 }
@@ -22,12 +23,8 @@ fn needs_tracking(rule: &Rule) -> bool {
 }
 
 /// A rule with states of which some or all packets have none.
-fn states(
-    findings: &Findings,
-    host: &Host,
-    (rule, place): (&Rule, &FileTable<'_>),
-    tracking: &BTreeSet<PortId>,
-) {
+fn states(findings: &Findings, host: &Host, written: &Written<'_>, tracking: &BTreeSet<PortId>) {
+    let (rule, place) = written;
     let from = &rule.matches.from;
     let receives = |port: &&PortConfig| port.kind.info().receives == Receives::Packets;
     let is_from = |port: &&PortConfig| from.contains(&port.id) || (from.is_empty() && receives(port));

@@ -1,11 +1,6 @@
 //! Connection tracking: how many connections a worker holds, and for how long.
 
-use netvm_ids::PortId;
-
-use crate::host::Host;
-use crate::port::PortConfig;
-
-/// Connection tracking of each worker. It costs nothing unless a port or a router tracks ([`Host::tracks`]).
+/// Connection tracking of each worker. It costs nothing unless a port or a router tracks ([`crate::Host::tracks`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionsConfig {
     /// Most connections of a worker; the memory for them is set aside.
@@ -83,24 +78,4 @@ timeouts! {
     sctp_shutdown_recd = 3: "SCTP: a SHUTDOWN of the other end.";
     sctp_shutdown_ack_sent = 3: "SCTP: a SHUTDOWN ACK.";
     generic = 600: "Other protocols.";
-}
-
-impl Host {
-    /// Whether connections of some packets are tracked.
-    #[must_use]
-    pub fn tracks(&self) -> bool {
-        self.ports.iter().any(|port| self.tracks_port(port))
-    }
-
-    /// Whether connections of the packets that a port receives are tracked: the port says so, or a router whose
-    /// interface it has.
-    #[must_use]
-    pub fn tracks_port(&self, port: &PortConfig) -> bool {
-        port.policy.track || self.tracking_router_of(port.id)
-    }
-
-    fn tracking_router_of(&self, port: PortId) -> bool {
-        let mut tracking = self.routers.iter().filter(|router| router.track);
-        tracking.any(|router| router.ports().any(|own| own == port))
-    }
 }
