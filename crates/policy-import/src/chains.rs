@@ -7,9 +7,11 @@
 mod differences;
 mod effects;
 mod error;
+mod tracking;
 
 use differences::{Made, Origin};
 pub use error::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
+pub(super) use tracking::{Before, Tracking};
 
 use super::algebra::{covers, product, without};
 use super::{Effect, Imported, ImportedRule, Note, NoteReason};
@@ -26,6 +28,8 @@ pub(super) struct Program {
     pub(super) chains: Vec<Chain>,
     /// In the order of the packet path.
     pub(super) bases: Vec<Base>,
+    /// Chains that packets pass on the way to the base chains, in order.
+    pub(super) before: Vec<Before>,
 }
 
 /// A chain.
@@ -72,6 +76,8 @@ pub(super) struct Step {
     /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know
     /// which.
     pub(super) unsure: Option<(String, NoteReason)>,
+    /// What it changes of how connections are tracked.
+    pub(super) tracking: Option<Tracking>,
 }
 
 /// What follows for matching packets.
@@ -190,6 +196,7 @@ impl<'a> Writer<'a> {
             police: None,
             end: if accepts { End::Accept } else { End::Drop },
             unsure: None,
+            tracking: None,
         };
         self.decide(base, Deciding { chain, step: &step, origin: None, live })
     }

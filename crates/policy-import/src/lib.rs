@@ -23,9 +23,15 @@ pub use interfaces::Interfaces;
 pub use note::{Effect, Note, NoteReason, Token};
 
 use netvm_policy::Actions;
-use netvm_policy::Match;
+use netvm_policy::{Match, PortId};
 
 impl Imported {
+    /// Whether rules match states of connections: all ports must track them.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.matches.state.is_empty())
+    }
+
     /// The effect of all notes together.
     #[must_use]
     pub fn effect(&self) -> Effect {
@@ -40,6 +46,8 @@ pub struct Imported {
     pub rules: Vec<ImportedRule>,
     /// Lines without an exact equivalent.
     pub notes: Vec<Note>,
+    /// Zones of ports in connection tracking, if not 0.
+    pub zones: Vec<(PortId, u16)>,
 }
 
 /// An imported rule. A rule of the file may become several, with the same line.

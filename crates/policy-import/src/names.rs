@@ -1,6 +1,6 @@
 //! Symbolic names of numbers in iptables and nftables.
 
-use netvm_wire::TcpFlags;
+use netvm_wire::{ConnState, TcpFlags};
 
 type Names<T> = [(&'static str, T)];
 
@@ -77,6 +77,11 @@ pub(super) fn tcp_flag(name: &str) -> Option<TcpFlags> {
     let other = if name.eq_ignore_ascii_case("ecn") { Some(TcpFlags::ECE) } else { None };
     let named = TcpFlags::all().iter_names().find(|(known, _)| known.eq_ignore_ascii_case(name));
     named.map(|(_, flag)| flag).or(other)
+}
+
+/// What connection tracking says of a packet, by name.
+pub(super) fn conn_state(name: &str) -> Option<ConnState> {
+    ConnState::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
 }
 
 /// A differentiated services code point by name (RFC 2474, 2597, 3246, 5865, 8622).

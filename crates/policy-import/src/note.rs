@@ -82,9 +82,26 @@ pub enum NoteReason {
     /// ClassBench: columns after the flags.
     #[error("columns after the flags are ignored")]
     ExtraFields,
-    /// Connection tracking.
-    #[error("netvm does not track connections; the rule is skipped: match return traffic by other fields")]
+    /// Another field of a connection than its state.
+    #[error("netvm matches the state of a connection, and nothing else of it; the rule is skipped")]
     ConnectionState,
+    /// A helper of connection tracking.
+    #[error(
+        "netvm has no helpers: what this one makes `related`, such as data connections of FTP, is `new`; import a copy of \
+         the file without it, and with rules for these connections"
+    )]
+    Helper,
+    /// Some packets are excluded from connection tracking, but netvm does not know which.
+    #[error(
+        "netvm does not know which packets this is for, and rules match the state of connections: import a copy of the \
+         file with `notrack` in rules of the base chain, before others that decide"
+    )]
+    Untracked,
+    /// A zone of other packets than those of whole ports.
+    #[error(
+        "netvm has a zone for all packets of a port: import a copy of the file whose zones depend on nothing else"
+    )]
+    Zone,
     /// A match on a field outside the flow key.
     #[error("netvm has no such match; the rule is skipped")]
     Match,

@@ -73,7 +73,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub ignore_other_interfaces: bool,
     /// Leave out rules without an equivalent if the others then only drop more than the file, such as rules that allow
-    /// established connections
+    /// connections of a user
     #[arg(long)]
     pub stricter: bool,
 }

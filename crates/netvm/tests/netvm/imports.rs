@@ -41,6 +41,21 @@ fn an_import_that_changes_what_passes_fails() {
     assert!(!import(&["--ignore-other-interfaces"], "iptables", &text).good().contains("lan"));
     assert!(import(&["--interface", "lan"], "iptables", &text).good().contains("from = \"lan\""));
 
+    // States of connections.
+    let states = table("-A FORWARD -i lan -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n");
+    let raw = "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -i lan -j CT --zone 5\nCOMMIT\n";
+    let printed =
+        import(&["--interface", "lan", "--interface", "eth1=wan"], "iptables", &(raw.to_owned() + &states));
+    let printed = printed.good();
+    assert!(
+        printed.contains(
+            "# The rules match the state of connections. They need `track = true` of port lan, wan.\n"
+        ),
+        "{printed}"
+    );
+    assert!(printed.contains("# Port lan needs `zone = 5`.\n"), "{printed}");
+    assert!(printed.contains("state = [\"established\", \"related\"]"), "{printed}");
+
     let place = r#""family": "ip", "table": "t""#;
     let nft = format!(
         r#"{{"nftables": [{{"table": {{"family": "ip", "name": "t"}}}},

@@ -9,7 +9,7 @@ mod ranges;
 pub(super) mod tests;
 
 use netvm_policy::{Masked, Match, PortId};
-use netvm_wire::{Fragment, IpNet};
+use netvm_wire::{ConnState, Fragment, IpNet};
 
 use super::IpVersion;
 
@@ -147,6 +147,11 @@ pub(super) fn with_transport_header(of: Match) -> Option<Match> {
         return Some(of);
     }
     intersect(&of, &Match { fragment: vec![Fragment::Whole, Fragment::First], ..Match::default() })
+}
+
+/// States as values of [`Field::State`].
+pub(super) fn state_values(states: &[ConnState]) -> Ranges {
+    Ranges::union(states.iter().map(|state| (*state as u128, *state as u128)))
 }
 
 /// The MAC addresses outside all masks; `None` if the masks are too many and not prefixes.

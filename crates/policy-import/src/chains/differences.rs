@@ -26,6 +26,7 @@ impl Writer<'_> {
     /// Returns the rules and the notes.
     pub(super) fn finish(mut self) -> Imported {
         self.unreached();
+        self.tracking();
         self.limits();
         self.egress();
         self.out.notes.sort_by_key(|note| note.line);
@@ -35,6 +36,9 @@ impl Writer<'_> {
     fn unreached(&mut self) {
         for (index, chain) in self.program.chains.iter().enumerate() {
             if !self.entered[index] {
+                if self.program.is_only_tracking(index) {
+                    continue;
+                }
                 let may_drop = |accepts: bool| !accepts || self.verdicts[index].drops;
                 let effect = if chain.bypassed.is_some_and(may_drop) { Effect::Wider } else { Effect::Same };
                 if let Some(why) = chain.unreached

@@ -14,6 +14,7 @@ fn step(line: u32, fits: &[Match], end: End) -> Step {
         police: None,
         end,
         unsure: None,
+        tracking: None,
     }
 }
 
@@ -139,7 +140,9 @@ impl Clone for Program {
     fn clone(&self) -> Self {
         let chains = self.chains.iter().map(|each| chain(&each.name, each.steps.clone())).collect();
         let bases = self.bases.iter().map(|base| Base { scope: base.scope.clone(), ..*base }).collect();
-        Self { chains, bases }
+        let before =
+            self.before.iter().map(|before| Before { scope: before.scope.clone(), ..*before }).collect();
+        Self { chains, bases, before }
     }
 }
 
@@ -152,25 +155,60 @@ fn tcp(ports: std::ops::RangeInclusive<u16>) -> Match {
     }
 }
 
+proptest! {
+    /// A chain before the base chains: packets of its first steps are not tracked.
+    #[test]
+    fn packets_that_are_not_tracked_have_no_state(
+        (program, packets) in (programs(), prop::collection::vec(imported(), 1..4)).prop_flat_map(|(mut program, gone)| {
+            let near: Vec<_> = program.chains.iter().flat_map(|chain| &chain.steps).flat_map(|step| step.fits.clone()).collect();
+            let near = [near, gone.clone()].concat();
+            let off = |fits: Match| Step { tracking: Some(Tracking::Off), ..step(9, &[fits], End::Next) };
+            let steps = gone.into_iter().map(|fits| off(Match { to: vec![], ..fits })).collect();
+            program.before.push(Before { chain: program.chains.len(), scope: ip(), raw: true });
+            program.chains.push(chain("raw", steps));
+            (Just(program), packets(&near))
+        })
+    ) {
+        let Ok(imported) = expand(&program, &PORTS) else { return Ok(()) };
+        if imported.effect() == Effect::Wider {
+            return Ok(());
+        }
+        let raw = &program.chains[program.before[0].chain].steps;
+        for packet in &packets {
+            let (from, to, mut key) = *packet;
+            if fits(&ip(), packet) && raw.iter().any(|step| step.fits.iter().any(|one| fits(one, packet))) {
+                key.state = netvm_wire::ConnState::Untracked;
+            }
+            let expected = Kernel(&program).decide(&(from, to, key));
+            prop_assert_eq!(first(&imported.rules, packet), expected, "{:?}", packet);
+        }
+    }
+}
+
 #[test]
 fn loops_and_depth_are_refused() {
     let any = [Match::default()];
     let looped = |to| Program {
         chains: vec![chain("a", vec![step(3, &any, End::Jump(1))]), chain("b", vec![step(4, &any, to)])],
         bases: vec![base(0, true)],
+        ..Program::default()
     };
     let error = expand(&looped(End::Jump(0)), &[]).unwrap_err();
     assert_eq!(error.to_string(), "line 4: chain a leads back to itself: remove the jump");
     assert!(expand(&looped(End::Goto(1)), &[]).is_err());
     // A loop that no packet reaches is harmless.
-    let never =
-        Program { chains: vec![chain("a", vec![step(3, &[], End::Jump(0))])], bases: vec![base(0, true)] };
+    let never = Program {
+        chains: vec![chain("a", vec![step(3, &[], End::Jump(0))])],
+        bases: vec![base(0, true)],
+        ..Program::default()
+    };
     assert!(expand(&never, &[]).is_ok());
     let deep = |depth: usize| Program {
         chains: (1..=depth)
             .map(|n| chain("c", vec![step(1, &any, if n < depth { End::Jump(n) } else { End::Drop })]))
             .collect(),
         bases: vec![base(0, true)],
+        ..Program::default()
     };
     assert!(expand(&deep(MAX_DEPTH), &[]).is_ok());
     assert!(matches!(expand(&deep(MAX_DEPTH + 1), &[]), Err(ExpandError::TooDeep { .. })));
@@ -184,11 +222,12 @@ fn exponential_growth_is_refused() {
         let end = if n < 39 { End::Jump(n + 1) } else { End::Next };
         chain("c", (0..2).map(|_| step(1, &[Match::default()], end)).collect())
     });
-    let program = Program { chains: chains.collect(), bases: vec![base(0, true)] };
+    let program = Program { chains: chains.collect(), bases: vec![base(0, true)], ..Program::default() };
     assert!(matches!(expand(&program, &[]), Err(ExpandError::TooLarge { .. })));
     let many: Vec<Match> = (0..600).flat_map(half).collect();
     let steps = (0..1000).map(|line| step(line, &many, End::Drop)).collect();
-    let program = Program { chains: vec![chain("c", steps)], bases: vec![base(0, true)] };
+    let program =
+        Program { chains: vec![chain("c", steps)], bases: vec![base(0, true)], ..Program::default() };
     assert!(matches!(expand(&program, &[]), Err(ExpandError::TooLarge { .. })));
 }
 
@@ -203,6 +242,7 @@ fn unreachable_rules_are_noted() {
             chain("empty", vec![]),
         ],
         bases: vec![base(0, false)],
+        ..Program::default()
     };
     let imported = expand(&program, &[]).unwrap();
     let notes: Vec<_> = imported.notes.iter().map(|note| (note.line, note.what.as_str(), note.why)).collect();
@@ -224,6 +264,7 @@ fn one_rule_on_transmitted_packets_makes_all_so() {
     let program = |first: &[Match]| Program {
         chains: vec![chain("a", vec![step(2, &[tcp(80..=80)], End::Accept), step(3, first, End::Drop)])],
         bases: vec![base(0, true)],
+        ..Program::default()
     };
     let imported = expand(&program(&[tcp(81..=81)]), &PORTS).unwrap();
     assert!(imported.rules.iter().all(|rule| rule.matches.to.is_empty()) && imported.notes.is_empty());
@@ -238,7 +279,8 @@ fn different_limits_are_noted() {
     let police = Some(Police { packets: Some(Rate { per_second: 1, burst: 1 }), bits: None });
     let limited = |fits: &[Match], end| Step { police, ..step(2, fits, end) };
     let notes = |steps: Vec<Step>, accepts| {
-        let program = Program { chains: vec![chain("a", steps)], bases: vec![base(0, accepts)] };
+        let program =
+            Program { chains: vec![chain("a", steps)], bases: vec![base(0, accepts)], ..Program::default() };
         let imported = expand(&program, &[]).unwrap();
         imported.notes.iter().map(|note| note.why).collect::<Vec<_>>()
     };
@@ -259,6 +301,7 @@ fn different_limits_are_noted() {
             chain("b", vec![limited(&[Match::default()], End::Accept)]),
         ],
         bases: vec![base(0, false), base(1, true)],
+        ..Program::default()
     };
     let imported = expand(&program, &[]).unwrap();
     assert_eq!(imported.notes.iter().map(|note| note.why).collect::<Vec<_>>(), [NoteReason::LimitDrops]);

@@ -6,8 +6,8 @@ use netvm_wire::{IpProto, MacAddr, TcpFlags};
 
 use super::rule::{Draft, RuleReader, Stop};
 use super::words::Word;
-use crate::algebra::{Field, Ranges, other_flags, other_macs, prefix_range};
-use crate::names::{dscp, number, protocol, tcp_flag};
+use crate::algebra::{Field, Ranges, other_flags, other_macs, prefix_range, state_values};
+use crate::names::{conn_state, dscp, number, protocol, tcp_flag};
 use crate::{IpVersion, NoteReason};
 use netvm_policy::Masked;
 use netvm_policy::{Match, mac_bits};
@@ -61,6 +61,8 @@ impl RuleReader<'_> {
                 Ok(())
             }
             "--tos" => self.tos(draft, start, negated),
+            "--ctstate" | "--state" => self.states(draft, start, negated),
+            option if option.starts_with("--ct") => Err(self.without(start, NoteReason::ConnectionState)),
             _ => Err(self.without(start, NoteReason::Match)),
         }
     }
@@ -243,6 +245,21 @@ impl RuleReader<'_> {
         let mac = [Masked::<u64>::new(mac_bits(mac), 0xffff_ffff_ffff)];
         let macs = if negated { other_macs(&mac).unwrap_or_default() } else { mac.to_vec() };
         draft.narrow(&[Match { source_mac: macs, ..Match::default() }]);
+        Ok(())
+    }
+
+    /// `RELATED,ESTABLISHED`.
+    fn states(&mut self, draft: &mut Draft, start: usize, negated: bool) -> Result<(), Stop> {
+        let word = self.value("states of connections")?;
+        let mut states = vec![];
+        for name in word.text.split(',') {
+            match name {
+                "SNAT" | "DNAT" => return Err(Stop::Note(self.since(start), NoteReason::ConnectionState)),
+                _ => states
+                    .push(conn_state(name).ok_or_else(|| self.expected("states, as in NEW,RELATED", word))?),
+            }
+        }
+        draft.field(Field::State, &state_values(&states), negated);
         Ok(())
     }
 

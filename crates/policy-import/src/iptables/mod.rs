@@ -4,14 +4,16 @@
 //! Imported:
 //! - Table `filter`, chain `FORWARD` with its policy, and the chains reached by `-j` and `-g`, with `RETURN`.
 //! - `-s`, `-d`, `-p`, `-i`, `-o` (also with a final `+`), `-f`, and `!` before any of these and the following.
+//! - `-m conntrack --ctstate` and `-m state --state`, but for `SNAT` and `DNAT`; `NOTRACK`, `CT --notrack` and
+//!   `CT --zone` of table `raw`.
 //! - `-m tcp`, `udp`, `sctp` (`--sport`, `--dport`, `--tcp-flags`, `--syn`), `multiport`, `icmp`, `icmp6`, `iprange`,
 //!   `mac`, `dscp`, `tos` (without ECN bits), `physdev` (`--physdev-in`, `--physdev-out`), `comment` (the rule's name).
 //! - `-m limit`, and `hashlimit` without a mode, of accepted packets, and of packets that return from a chain whose
 //!   other rules drop them; `hashlimit` above a rate of dropped packets.
 //! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without a target count.
 //!
-//! Noted but not imported: other tables and chains, connection tracking, `LOG`, all other matches and targets. Each
-//! note has the effect of leaving that out, by what the rule and the rest of its chain do.
+//! Noted but not imported: other tables and chains, other fields of connections, `LOG`, all other matches and targets.
+//! Each note has the effect of leaving that out, by what the rule and the rest of its chain do.
 //!
 //! Rules match packets of one IP version. Rules on ports, flags or ICMP types match no later fragments, as in the
 //! kernel.
@@ -31,7 +33,7 @@ use thiserror::Error;
 
 use self::rule::RuleReader;
 use self::words::{OpenQuote, Word, words};
-use super::chains::{Base, Chain, ExpandError, Program, expand};
+use super::chains::{Base, Before, Chain, End, ExpandError, Program, Step, expand};
 use super::{Effect, Imported, Interfaces, IpVersion, Note, NoteReason, Token};
 use netvm_policy::Match;
 
@@ -185,7 +187,8 @@ impl Reader<'_> {
         let rule = &words[usize::from(is_counters(&first.text))..];
         match rule {
             [append, chain, options @ ..] if append.text == "-A" => {
-                table.rules += 1;
+                let is_tracking = table.name == "raw" && rule::tracking(options).is_some();
+                table.rules += usize::from(!is_tracking);
                 if is_filter {
                     return self.rule(line, text, chain, options);
                 }
@@ -193,6 +196,9 @@ impl Reader<'_> {
                     let what = format!("table {}: {}", table.name, text.trim());
                     self.notes.push(Note::new(line, what, NoteReason::TableRule).with(Effect::Wider));
                     table.noted = true;
+                }
+                if table.name == "raw" && !LOCAL.contains(&&*chain.text) {
+                    self.raw(line, text, chain, options);
                 }
                 Ok(())
             }
@@ -229,6 +235,41 @@ impl Reader<'_> {
         let unreached = if policy.is_some() { NoteReason::Hook } else { NoteReason::Unreached };
         program.chains.push(Chain::new(name, line, Some(unreached)));
         Ok(())
+    }
+
+    /// `-A CHAIN OPTIONS` of table raw, which packets pass before their connections are looked up.
+    fn raw(&mut self, line: u32, text: &str, chain: &Word<'_>, options: &[Word<'_>]) {
+        let version = self.version;
+        let (words, interfaces, chains) = (options, self.interfaces, &HashMap::new());
+        let reader = RuleReader { line, text, words, at: 0, version, interfaces, chains };
+        let tracking = rule::tracking(options);
+        let unknown = Step {
+            line,
+            what: String::new(),
+            name: String::new(),
+            fits: vec![Match::default()],
+            police: None,
+            end: End::Unknown,
+            unsure: Some((text.to_owned(), NoteReason::Untracked)),
+            tracking,
+        };
+        let mut step = match reader.read(&chain.text) {
+            Ok((Some(step), _)) if chain.text == "PREROUTING" => step,
+            // Packets that some other chain leads to are not known.
+            Ok((Some(step), _)) if tracking.is_some() => Step { end: step.end, ..unknown },
+            Ok(_) => return,
+            Err(_) => unknown,
+        };
+        step.what = format!("table raw: {}", text.trim());
+        let program = &mut self.filter.program;
+        if program.before.is_empty() {
+            let scope = Match { ether_type: vec![version.ether_type()], ..Match::default() };
+            program.before.push(Before { chain: program.chains.len(), scope, raw: true });
+            program.chains.push(Chain::new("PREROUTING", line, None));
+        }
+        if let Some(before) = program.before.first() {
+            program.chains[before.chain].steps.push(step);
+        }
     }
 
     /// `-A CHAIN OPTIONS`.

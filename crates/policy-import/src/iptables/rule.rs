@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::words::Word;
 use super::{IptablesError, syntax};
 use crate::algebra::{Field, Ranges, product, with_transport_header};
-use crate::chains::{End, Step};
+use crate::chains::{End, Step, Tracking};
 use crate::limit::{Limit, seconds};
 use crate::names::number;
 use crate::{Interfaces, IpVersion, Note, NoteReason};
@@ -128,7 +128,8 @@ impl<'a> RuleReader<'a> {
     fn unsure(&self, draft: Draft, chain: &str, option: String, why: NoteReason) -> Step {
         let Draft { fits, name, .. } = draft;
         let what = format!("rule of chain {chain}");
-        Step { line: self.line, what, name, fits, police: None, end: self.end(), unsure: Some((option, why)) }
+        let (end, tracking, unsure) = (self.end(), tracking(self.words), Some((option, why)));
+        Step { line: self.line, what, name, fits, police: None, end, unsure, tracking }
     }
 
     /// What the rule does to packets that match, by its target alone.
@@ -198,7 +199,8 @@ impl<'a> RuleReader<'a> {
         }
         let what = format!("rule of chain {chain}");
         let name = draft.name.clone();
-        Ok((Step { line: self.line, what, name, fits, police, end, unsure: None }, notes))
+        let tracking = tracking(self.words);
+        Ok((Step { line: self.line, what, name, fits, police, end, unsure: None, tracking }, notes))
     }
 
     /// iptables requires `-p` before ports; netvm has the ports of some protocols only.
@@ -233,6 +235,10 @@ impl<'a> RuleReader<'a> {
                 draft.target = Some((self.since(start), NoteReason::Answer));
                 End::Reject
             }
+            "CT" | "NOTRACK" => {
+                self.at = self.words.len();
+                End::Next
+            }
             name => {
                 let log = matches!(name, "LOG" | "NFLOG" | "ULOG");
                 self.at = self.words.len();
@@ -252,8 +258,8 @@ impl<'a> RuleReader<'a> {
                 draft.limit = Some(Limit { rate: 3, seconds: 3600, burst: 5, bytes: false, above: false });
                 draft.late = false;
             }
-            "multiport" | "iprange" | "mac" | "dscp" | "tos" | "physdev" | "comment" => {}
-            "conntrack" | "state" => return Err(self.without(start, NoteReason::ConnectionState)),
+            "multiport" | "iprange" | "mac" | "dscp" | "tos" | "physdev" | "comment" | "conntrack"
+            | "state" => {}
             _ => return Err(self.without(start, NoteReason::Match)),
         }
         Ok(())
@@ -338,6 +344,28 @@ impl<'a> RuleReader<'a> {
             self.at += 1;
         }
         Stop::Note(self.since(start), why)
+    }
+}
+
+/// What the target of a rule changes of how connections are tracked: `NOTRACK`, or `CT` and its options.
+pub(super) fn tracking(words: &[Word<'_>]) -> Option<Tracking> {
+    let jumps = |pair: &[Word<'_>]| {
+        matches!(&*pair[0].text, "-j" | "--jump") && matches!(&*pair[1].text, "CT" | "NOTRACK")
+    };
+    let at = words.windows(2).position(jumps)? + 1;
+    let target: Vec<&str> = words[at..].iter().map(|word| &*word.text).collect();
+    let value = |option: &str| {
+        let at = target.iter().position(|word| *word == option)?;
+        Some(target.get(at + 1).and_then(|value| number(value)?.try_into().ok()))
+    };
+    // Each direction may have its own.
+    let of_direction = ["--zone-orig", "--zone-reply"].iter().any(|option| target.contains(option));
+    match &target[..] {
+        ["NOTRACK", ..] => Some(Tracking::Off),
+        _ if target.contains(&"--notrack") => Some(Tracking::Off),
+        _ if target.contains(&"--helper") => Some(Tracking::Helper),
+        _ if of_direction => Some(Tracking::Zone(None)),
+        _ => value("--zone").map(Tracking::Zone),
     }
 }
 

@@ -38,12 +38,14 @@ pub(super) enum Target {
     Flags,
     /// Offset and flags of an IPv4 fragment.
     FragmentBits,
+    /// State of the packet's connection.
+    State,
     ComesIn,
     GoesOut,
 }
 
 /// IP packets.
-fn ip() -> Match {
+pub(super) fn ip() -> Match {
     Match { ether_type: vec![EtherType::IPV4, EtherType::IPV6], ..Match::default() }
 }
 
@@ -79,10 +81,7 @@ impl RuleReader<'_> {
             }
             "payload" => self.payload(inner).map(|field| vec![field]),
             "meta" => self.meta(inner).map(|field| vec![field]),
-            "ct" => {
-                let key = inner.get("key").and_then(Value::as_str).unwrap_or_default();
-                Err(Stop::Note(format!("ct {key}"), NoteReason::ConnectionState))
-            }
+            "ct" => self.connection(inner).map(|field| vec![field]),
             other => Err(Stop::Note(other.to_owned(), NoteReason::Match)),
         }
     }

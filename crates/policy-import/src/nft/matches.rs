@@ -126,6 +126,7 @@ impl<'a> RuleReader<'a> {
         match left.target {
             Target::Flags => return self.flags(left, operator, right),
             Target::FragmentBits => return self.fragments(left, operator, right),
+            Target::State => return self.states(left, operator, right),
             Target::ComesIn | Target::GoesOut => return self.places(draft, left, operator, right),
             Target::SourceMac | Target::DestinationMac if left.mask.is_some() => {
                 return self.masked_mac(left, operator, right);

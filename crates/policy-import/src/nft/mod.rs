@@ -7,14 +7,15 @@
 //! - `match` of `ip` (`saddr`, `daddr`, `protocol`, `dscp`, fragment offset and "more fragments" as nft writes "is a
 //!   later fragment"), `ip6` (`saddr`, `daddr`, `nexthdr`, `dscp`), `tcp`, `udp`, `sctp`, `th` (ports; flags of TCP),
 //!   `icmp` and `icmpv6` (`type`, `code`), `ether`, `vlan` (`id`, `type`), `arp` (`operation`, `saddr ip`, `daddr ip`),
-//!   and of `meta` `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
+//!   of `ct` `state`, and of `meta` `iifname`, `oifname`, `iif`, `oif`, `l4proto`, `nfproto`, `protocol`.
 //! - Values, ranges, prefixes, anonymous and named sets as they are now, concatenations, masks of flags, prefixes and
 //!   MAC addresses; all comparisons.
 //! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of accepted packets, `limit over` of dropped
 //!   packets; rules without a verdict count; `counter`.
+//! - `notrack` and `ct zone set` of chains with hook `prerouting`.
 //!
-//! Noted but not imported: other hooks, connection tracking, `log` (its rule is imported without it), dynamic sets,
-//! `xt` of iptables-nft, all other matches and statements.
+//! Noted but not imported: other hooks, other fields of connections, `log` (its rule is imported without it), dynamic
+//! sets, `xt` of iptables-nft, all other matches and statements.
 //!
 //! A field implies its protocol, as in nft: `tcp dport != 80` is TCP to another port. Rules on ports, flags or ICMP
 //! types match no later fragments. Rules of `bridge` tables with `ether type` are for untagged frames, as in the
@@ -25,6 +26,7 @@
 //!
 //! nft prints a single line, so notes and rules also name the rule's handle.
 
+mod connections;
 mod left;
 mod matches;
 mod objects;

@@ -6,7 +6,7 @@ use netvm_wire::EtherType;
 use serde_json::Value;
 
 use super::{Location, NftError, single};
-use crate::chains::{Base, Chain, Program};
+use crate::chains::{Base, Before, Chain, Program};
 use crate::{Effect, Interfaces, Note, NoteReason};
 use netvm_policy::Match;
 use netvm_policy::PortId;
@@ -25,10 +25,17 @@ pub(super) struct Objects<'a> {
     pub(super) limits: HashMap<Name<'a>, &'a Value>,
     /// Tables whose rules have no effect: family and name.
     pub(super) dormant: HashSet<(&'a str, &'a str)>,
+    /// Tables with chains that packets pass before their connections are looked up: family and name.
+    pub(super) ingress: HashSet<(&'a str, &'a str)>,
     listed: Vec<Listed<'a>>,
     bases: Vec<Hooked>,
+    /// By priority.
+    before: Vec<(i64, Before)>,
     pub(super) notes: Vec<Note>,
 }
+
+/// The priority at which connections are looked up (`NF_IP_PRI_CONNTRACK`).
+const CONNTRACK: i64 = -200;
 
 /// A chain.
 struct Listed<'a> {
@@ -99,7 +106,10 @@ impl<'a> Objects<'a> {
         let chains = chains.map(chain).collect();
         let mut bases = std::mem::take(&mut self.bases);
         bases.sort_by_key(|hooked| (hooked.stage, hooked.priority));
-        Program { chains, bases: bases.into_iter().map(|hooked| hooked.base).collect() }
+        let mut before = std::mem::take(&mut self.before);
+        before.sort_by_key(|(priority, _)| *priority);
+        let before = before.into_iter().map(|(_, before)| before).collect();
+        Program { chains, bases: bases.into_iter().map(|hooked| hooked.base).collect(), before }
     }
 
     fn table(&mut self, place: &Location<'_>, table: &'a Value) -> Result<(), NftError> {
@@ -164,6 +174,13 @@ impl<'a> Objects<'a> {
                 }
                 (None, _) => None,
             };
+            if hook == "ingress" {
+                self.ingress.insert((family, table));
+            }
+            if hook == "prerouting" {
+                let before = Before { chain: index, scope: scope.clone(), raw: priority < CONNTRACK };
+                self.before.push((priority, before));
+            }
             if let Some(stage) = stage {
                 let base = Base { chain: index, line, scope, accepts };
                 self.bases.push(Hooked { stage, priority, base });

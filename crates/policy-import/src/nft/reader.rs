@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::objects::Objects;
 use super::{Location, NftError};
 use crate::algebra::product;
-use crate::chains::End;
+use crate::chains::{End, Tracking};
 use crate::limit::Limit;
 use crate::{Interfaces, NoteReason};
 use netvm_policy::Match;
@@ -48,6 +48,7 @@ pub(super) struct Draft {
     pub(super) transport: bool,
     pub(super) notes: Vec<(String, NoteReason)>,
     pub(super) limit: Option<Limit>,
+    pub(super) tracking: Option<Tracking>,
     /// Whether matches follow the limit.
     pub(super) late: bool,
     /// Further matches and their ends; empty before the verdict.
@@ -61,6 +62,7 @@ impl Draft {
             transport: false,
             notes: vec![],
             limit: None,
+            tracking: None,
             late: false,
             ends: vec![],
         }

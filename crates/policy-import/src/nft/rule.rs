@@ -3,6 +3,7 @@
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
 
+use super::connections::tracking;
 use super::matches::Comparison;
 use super::objects::Objects;
 use super::reader::{Draft, RuleReader, Stop};
@@ -68,7 +69,8 @@ impl<'a> RuleReader<'a> {
                 let what = format!("{}: {what}", self.what);
                 let end = self.end(rule);
                 let unsure = Some((what, why));
-                let step = Step { end, unsure, ..self.step(rule, draft.fits) };
+                let tracking = self.tracking(rule);
+                let step = Step { end, unsure, tracking, ..self.step(rule, draft.fits) };
                 Ok((vec![step], vec![]))
             }
             Err(Stop::Error(error)) => Err(error),
@@ -86,6 +88,7 @@ impl<'a> RuleReader<'a> {
             police: None,
             end: End::Next,
             unsure: None,
+            tracking: None,
         }
     }
 
@@ -146,6 +149,9 @@ impl<'a> RuleReader<'a> {
                         ));
                     }
                 },
+                _ if tracking(kind, inner).is_some() => {
+                    draft.tracking = draft.tracking.or(tracking(kind, inner));
+                }
                 _ if goes_on(kind, inner) => draft.notes.push((kind.to_owned(), NoteReason::Undone)),
                 "quota" | "ct count" | "meter" => return Err(Stop::Note(kind.to_owned(), NoteReason::Match)),
                 _ => return Err(Stop::Note(kind.to_owned(), NoteReason::Action)),
@@ -171,7 +177,7 @@ impl<'a> RuleReader<'a> {
                 (end, police) = (act, Some(bucket));
                 draft.notes.extend(differs.into_iter().map(|why| ("limit".into(), why)));
             }
-            steps.push(Step { police, end, ..self.step(rule, fits) });
+            steps.push(Step { police, end, tracking: draft.tracking, ..self.step(rule, fits) });
         }
         Ok(steps)
     }

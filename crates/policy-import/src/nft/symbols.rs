@@ -1,10 +1,10 @@
 //! Kinds of values and their symbolic names, as in `nft describe`.
 
-use netvm_wire::{IpProto, MacAddr};
+use netvm_wire::{ConnState, IpProto, MacAddr};
 use serde_json::Value;
 
 use crate::IpVersion;
-use crate::names::{dscp, number, protocol, tcp_flag};
+use crate::names::{conn_state, dscp, number, protocol, tcp_flag};
 use netvm_policy::mac_bits;
 
 /// The kind of a field's values.
@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Code(IpProto),
     Operation,
     Vlan,
+    /// Bits of `ct state`.
+    State,
     Number,
 }
 
@@ -38,6 +40,7 @@ impl Kind {
             Self::Vlan => 12,
             Self::Dscp => 6,
             Self::Protocol | Self::Flags | Self::Type(_) | Self::Code(_) => 8,
+            Self::State => 32,
         }
     }
 
@@ -60,6 +63,7 @@ impl Kind {
             Self::Code(_) => "ICMP codes",
             Self::Operation => "ARP operations",
             Self::Vlan => "VLANs",
+            Self::State => "states of connections",
             Self::Number => "numbers",
         }
     }
@@ -110,8 +114,20 @@ impl Kind {
                 ("inreply", 9),
                 ("nak", 10),
             ]),
+            Self::State => conn_state(name).map(state_bit),
             Self::Port | Self::Vlan | Self::Number => None,
         }
+    }
+}
+
+/// The bit of a state in `ct state` (`NF_CT_STATE_BIT`).
+pub(super) const fn state_bit(state: ConnState) -> u128 {
+    match state {
+        ConnState::Invalid => 1,
+        ConnState::Established => 2,
+        ConnState::Related => 4,
+        ConnState::New => 8,
+        ConnState::Untracked => 64,
     }
 }
 

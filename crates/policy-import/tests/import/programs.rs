@@ -8,7 +8,7 @@ use netvm_policy::{Action, Actions, Match, PortId};
 use netvm_policy_import::{Imported, Interfaces, IpVersion, NoteReason, iptables, nft};
 
 /// Rules of chain FORWARD in both languages.
-const IPV4: [(&str, &str); 22] = [
+const IPV4: [(&str, &str); 25] = [
     ("-s 10.0.0.0/8 -p tcp -m tcp --dport 80:90 -j ACCEPT", "ip saddr 10.0.0.0/8 tcp dport 80-90 accept"),
     ("! -d 192.168.0.0/16 -j DROP", "ip daddr != 192.168.0.0/16 drop"),
     ("-m iprange --src-range 10.0.0.1-10.0.0.9 -j DROP", "ip saddr 10.0.0.1-10.0.0.9 drop"),
@@ -23,6 +23,9 @@ const IPV4: [(&str, &str); 22] = [
     ("! -p tcp -j DROP", "ip protocol != tcp drop"),
     ("-p esp -j DROP", "ip protocol esp drop"),
     ("-f -j DROP", "ip frag-off & 0x1fff != 0 drop"),
+    ("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "ct state related,established accept"),
+    ("-m conntrack ! --ctstate NEW,UNTRACKED -j DROP", "ct state != { new, untracked } drop"),
+    ("-m conntrack --ctstate INVALID -j DROP", "ct state invalid drop"),
     ("-m dscp --dscp 0x2e -j ACCEPT", "ip dscp ef accept"),
     ("-m mac --mac-source 00:11:22:33:44:55 -j DROP", "ether saddr 00:11:22:33:44:55 drop"),
     ("-i eth0 -o eth1 -j ACCEPT", "iifname \"eth0\" oifname \"eth1\" accept"),
@@ -172,7 +175,8 @@ fn output_of_nft_is_parsed() {
         limit slow { rate 10/second burst 5 packets }
         chain forward {
             type filter hook forward priority 0; policy accept;
-            ct state established accept
+            ct state established,related accept
+            ct status assured accept
             ip saddr @nets udp dport 53 drop comment \"no names\"
             ip saddr . tcp dport @pairs accept
             tcp dport vmap @verdicts

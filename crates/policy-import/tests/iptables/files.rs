@@ -23,9 +23,9 @@ fn targets() {
         ("-j LOG --log-prefix x y --log-level 4".into(), NoteReason::Log)
     );
     assert_eq!(why("-j MARK --set-xmark 0x1/0xffffffff").1, NoteReason::Action);
-    let state = "-m conntrack --ctstate RELATED,ESTABLISHED";
-    assert_eq!(why(&format!("{state} -j ACCEPT")), (state.into(), NoteReason::ConnectionState));
-    assert_eq!(why("-m state --state NEW -j ACCEPT").1, NoteReason::ConnectionState);
+    let status = "--ctstatus ASSURED";
+    let stopped = (status.to_owned(), NoteReason::ConnectionState);
+    assert_eq!(why(&format!("-m conntrack {status} -j ACCEPT")), stopped);
     assert_eq!(
         why("-p tcp -m owner --uid-owner 0 -j ACCEPT"),
         ("-m owner --uid-owner 0".into(), NoteReason::Match)

@@ -15,15 +15,17 @@ fn idioms_are_imported_or_refused() {
         parse(&text, None, &interfaces()).unwrap().effect()
     };
     let state = "-m conntrack --ctstate RELATED,ESTABLISHED";
+    let status = "-m conntrack --ctstatus ASSURED";
     let (web, set) = ("-A FORWARD -p tcp -j WEB", "-m set --match-set bad src");
     let (accept, deny) =
         ("-A WEB -p tcp -m tcp --dport 443 -j ACCEPT", "-A WEB -p tcp -m tcp --dport 22 -j DROP");
     // Return traffic.
-    assert_eq!(effect("DROP", &[&format!("-A FORWARD {state} -j ACCEPT")]), Effect::Stricter);
-    assert_eq!(effect("ACCEPT", &[&format!("-A FORWARD {state} -j ACCEPT")]), Effect::Same);
-    assert_eq!(effect("DROP", &["-A FORWARD -m conntrack --ctstate INVALID -j DROP"]), Effect::Same);
-    let invalid = "-A FORWARD -m conntrack --ctstate INVALID -j DROP";
-    assert_eq!(effect("DROP", &[invalid, "-A FORWARD -p tcp -j ACCEPT"]), Effect::Wider);
+    assert_eq!(effect("DROP", &[&format!("-A FORWARD {state} -j ACCEPT")]), Effect::Same);
+    assert_eq!(effect("DROP", &[&format!("-A FORWARD {status} -j ACCEPT")]), Effect::Stricter);
+    assert_eq!(effect("ACCEPT", &[&format!("-A FORWARD {status} -j ACCEPT")]), Effect::Same);
+    assert_eq!(effect("DROP", &[&format!("-A FORWARD {status} -j DROP")]), Effect::Same);
+    let drop = format!("-A FORWARD {status} -j DROP");
+    assert_eq!(effect("DROP", &[&drop, "-A FORWARD -p tcp -j ACCEPT"]), Effect::Wider);
     // A lost return widens what passes if the chain accepts, and only drops more if it drops.
     let lost = format!("-A WEB {set} -j RETURN");
     assert_eq!(effect("DROP", &[web, &lost, accept]), Effect::Wider);

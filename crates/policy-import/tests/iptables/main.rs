@@ -6,6 +6,7 @@ mod files;
 mod idioms;
 mod meaning;
 mod options;
+mod tracking;
 mod written;
 
 use netvm_policy::{Match, PortId};

@@ -7,7 +7,7 @@
 use netvm_policy::{Action, PortId};
 use netvm_policy_import::iptables::parse;
 use netvm_policy_import::{Effect, Imported};
-use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
+use netvm_wire::{ConnState, EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -17,6 +17,14 @@ use super::interfaces;
 const CHAINS: [&str; 4] = ["FORWARD", "ONE", "TWO", "THREE"];
 /// Names in rules; the last is not of a port.
 const NAMES: [&str; 4] = ["eth0", "eth1", "tap0", "wan"];
+
+/// States that rules name together.
+const STATES: [&[ConnState]; 4] = [
+    &[ConnState::Related, ConnState::Established],
+    &[ConnState::New],
+    &[ConnState::Invalid, ConnState::Untracked],
+    &[ConnState::Untracked],
+];
 
 /// What holds of the conditions that netvm does not have, by their number.
 type TruthAssignment = u32;
@@ -43,7 +51,11 @@ enum Fit {
     Out {
         name: usize,
     },
-    /// A condition of connection tracking, of sets and so on.
+    State {
+        states: &'static [ConnState],
+        negated: bool,
+    },
+    /// A condition of sets and so on.
     Unknown(u32),
     /// Within a limit.
     Limit(u32),
@@ -93,6 +105,7 @@ fn fit() -> impl Strategy<Value = Fit> {
         1 => negated.prop_map(|negated| Fit::Fragment { negated }),
         2 => (0..24usize, negated).prop_map(|(name, negated)| Fit::In { name: (name / 7).min(3), negated }),
         1 => (0..20usize).prop_map(|name| Fit::Out { name: (name / 6).min(3) }),
+        3 => (prop::sample::select(&STATES[..]), negated).prop_map(|(states, negated)| Fit::State { states, negated }),
         1 => Just(Fit::Unknown(0)),
         1 => Just(Fit::Limit(0)),
         1 => Just(Fit::Above(0)),
@@ -210,7 +223,11 @@ impl Rule {
                 Fit::Fragment { negated } => format!("{} -f", not(negated)),
                 Fit::In { name, negated } => format!("{} -i {}", not(negated), NAMES[*name]),
                 Fit::Out { name } => format!(" -o {}", NAMES[*name]),
-                Fit::Unknown(_) => " -m conntrack --ctstate ESTABLISHED".to_owned(),
+                Fit::State { states, negated } => {
+                    let names: Vec<String> = states.iter().map(|state| state.name().to_uppercase()).collect();
+                    format!(" -m conntrack{} --ctstate {}", not(negated), names.join(","))
+                }
+                Fit::Unknown(_) => " -m conntrack --ctstatus ASSURED".to_owned(),
                 Fit::Limit(_) => " -m limit --limit 10/sec".to_owned(),
                 Fit::Above(_) => " -m hashlimit --hashlimit-above 10/sec --hashlimit-name x".to_owned(),
             };
@@ -246,6 +263,7 @@ impl Fit {
             Self::Fragment { negated } => (fragment == Fragment::Later) != negated,
             Self::In { name, negated } => (usize::from(packet.from.0) == name) != negated,
             Self::Out { name } => usize::from(packet.to.0) == name,
+            Self::State { states, negated } => states.contains(&packet.key.state) != negated,
             Self::Unknown(number) | Self::Limit(number) => holds(assignment, number),
             Self::Above(number) => !holds(assignment, number),
         }
@@ -283,9 +301,10 @@ fn imported_passes(file: &File, imported: &Imported, packet: &Packet, assignment
 }
 
 fn packets() -> impl Strategy<Value = Vec<(Packet, TruthAssignment)>> {
-    let fields = (0..4u32, any::<bool>(), 0..8u16, 0..3u16, 0..3u16, 0..5u8);
-    let packet =
-        (fields, any::<TruthAssignment>()).prop_map(|((last, tcp, port, from, to, fragment), assignment)| {
+    let states = prop::sample::select(ConnState::ALL.to_vec());
+    let fields = (0..4u32, any::<bool>(), 0..8u16, 0..3u16, 0..3u16, 0..5u8, states);
+    let packet = (fields, any::<TruthAssignment>()).prop_map(
+        |((last, tcp, port, from, to, fragment, state), assignment)| {
             let fragment = if fragment == 0 { Fragment::Later } else { Fragment::Whole };
             let is_later = fragment == Fragment::Later;
             let key = FlowKey {
@@ -294,10 +313,12 @@ fn packets() -> impl Strategy<Value = Vec<(Packet, TruthAssignment)>> {
                 protocol: if tcp { IpProto::TCP } else { IpProto::UDP },
                 destination_port: if is_later { 0 } else { port },
                 fragment,
+                state,
                 ..FlowKey::EMPTY
             };
             (Packet { key, from: PortId(from), to: PortId(to) }, assignment)
-        });
+        },
+    );
     prop::collection::vec(packet, 48)
 }
 

@@ -5,6 +5,7 @@
 mod fields;
 mod meaning;
 mod statements;
+mod tracking;
 mod wrong;
 
 use netvm_policy::{Action, Match, PortId, Span};

@@ -9,12 +9,13 @@ mod random;
 use netvm_policy::{Action, PortId};
 use netvm_policy_import::nft::parse;
 use netvm_policy_import::{Effect, Imported};
-use netvm_wire::{EtherType, FlowKey, Fragment, IpProto};
+use netvm_wire::{ConnState, EtherType, FlowKey, Fragment, IpProto};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::{compare, interfaces, meta, payload};
+use random::StateMatch;
 
 /// Family, table and name of the chains: three base chains in the order of priority, and three that the first two lead
 /// to.
@@ -104,7 +105,11 @@ enum Fit {
         list: Vec<(u16, u16)>,
         negated: bool,
     },
-    /// A condition of connection tracking.
+    State {
+        how: StateMatch,
+        states: Vec<ConnState>,
+    },
+    /// A condition that netvm does not have.
     Unknown(u32),
     /// Within a limit.
     Limit(u32),
@@ -324,6 +329,7 @@ impl Fit {
                 let pair = Field::Source.of(packet).zip(Field::TcpPort.of(packet));
                 pair.is_some_and(|pair| list.contains(&pair) != *negated)
             }
+            Self::State { how, states } => states.contains(&packet.key.state) != how.negates(),
             Self::Unknown(number) | Self::Limit(number) => holds(world, *number),
             Self::Above(number) => !holds(world, *number),
         }

@@ -99,9 +99,8 @@ fn statements() {
     assert_eq!(stopped(json!({"limit": {"rate": 5, "per": "minute"}})).1, NoteReason::SlowRate);
     assert_eq!(stopped(json!({"limit": "none"})), ("limit none".into(), NoteReason::Missing));
     assert_eq!(why("ip", vec![json!({"limit": "lim"}), json!({"drop": null})]).1, NoteReason::LimitUse);
-    let state =
-        json!({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}});
-    assert_eq!(stopped(state), ("ct state".into(), NoteReason::ConnectionState));
+    let status = json!({"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "assured"}});
+    assert_eq!(stopped(status), ("ct status".into(), NoteReason::ConnectionState));
     assert_eq!(stopped(equal(meta("mark"), json!(1))), ("meta mark".into(), NoteReason::Match));
     assert_eq!(stopped(equal(payload("ip", "ttl"), json!(1))), ("ip ttl".into(), NoteReason::Match));
     assert_eq!(

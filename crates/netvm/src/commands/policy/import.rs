@@ -56,11 +56,28 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
         }
         _ => {}
     }
+    let tracking = tracking(&imported, &ports);
     let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::default());
     let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
     let toml = netvm_config::to_toml(&host);
-    output.text(toml.find("[[rule]]").map_or("", |start| &toml[start..]))?;
+    output.text(&(tracking + toml.find("[[rule]]").map_or("", |start| &toml[start..])))?;
     Ok(())
+}
+
+/// What rules that match states need of the ports, as comments; `ports`: interface and port, by number.
+fn tracking(imported: &Imported, ports: &[(String, String)]) -> String {
+    if !imported.tracks() {
+        return String::new();
+    }
+    let names: Vec<&str> = ports.iter().map(|(_, port)| port.as_str()).collect();
+    let all = if names.is_empty() { "all ports".to_owned() } else { format!("port {}", names.join(", ")) };
+    let mut text =
+        format!("# The rules match the state of connections. They need `track = true` of {all}.\n");
+    for (port, zone) in &imported.zones {
+        let name = ports.get(port.index()).map_or("", |(_, port)| port.as_str());
+        text += &format!("# Port {name} needs `zone = {zone}`.\n");
+    }
+    text + "\n"
 }
 
 /// The rules with names that the configuration accepts: illegal characters become `-`, duplicates lose their name.

@@ -1,7 +1,7 @@
 //! Random rulesets as nft prints them, and random packets.
 
 use netvm_policy::PortId;
-use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, TcpFlags};
+use netvm_wire::{Address, ConnState, EtherType, FlowKey, Fragment, IpProto, TcpFlags};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -10,10 +10,33 @@ use super::{
     compare, json, meta, payload,
 };
 
+const HOWS: [StateMatch; 5] =
+    [StateMatch::Any, StateMatch::None, StateMatch::In, StateMatch::NotIn, StateMatch::Masked];
 /// Flags in rules and packets, and their names.
 const FLAGS: [(&str, u8); 3] = [("fin", 1), ("syn", 2), ("ack", 16)];
 /// Values of small fields.
 const VALUES: u16 = 6;
+
+/// How a rule names states.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StateMatch {
+    /// `ct state established,related`.
+    Any,
+    /// `ct state ! established,related`.
+    None,
+    /// `ct state { established, related }`.
+    In,
+    /// `ct state != { established, related }`.
+    NotIn,
+    /// `ct state & (established | related) == 0`.
+    Masked,
+}
+
+impl StateMatch {
+    pub(super) const fn negates(self) -> bool {
+        matches!(self, Self::None | Self::NotIn | Self::Masked)
+    }
+}
 
 impl Rule {
     pub(super) fn statements(&self) -> Value {
@@ -101,7 +124,18 @@ impl Fit {
                 let left = json!({"concat": [Field::Source.left(), Field::TcpPort.left()]});
                 compare(equal(negated), left, json!({"set": list.iter().map(pair).collect::<Vec<_>>()}))
             }
-            Self::Unknown(_) => compare("in", json!({"ct": {"key": "state"}}), json!("established")),
+            Self::State { how, states } => {
+                let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
+                let left = json!({"ct": {"key": "state"}});
+                match how {
+                    StateMatch::Any => compare("in", left, json!(names)),
+                    StateMatch::None => compare("!", left, json!(names)),
+                    StateMatch::In => compare("==", left, json!({"set": names})),
+                    StateMatch::NotIn => compare("!=", left, json!({"set": names})),
+                    StateMatch::Masked => compare("==", json!({"&": [left, names]}), json!(0)),
+                }
+            }
+            Self::Unknown(_) => compare("in", json!({"ct": {"key": "status"}}), json!("assured")),
             Self::Limit(_) => json!({"limit": {"rate": 10, "burst": 5, "per": "second"}}),
             Self::Above(_) => json!({"limit": {"rate": 10, "burst": 5, "per": "second", "inv": true}}),
         }]
@@ -174,6 +208,8 @@ fn fit() -> impl Strategy<Value = Fit> {
         }),
         1 => (0..20usize, negated()).prop_map(|(name, negated)| Fit::Out { name: (name / 6).min(3), negated }),
         1 => (pairs, negated()).prop_map(|(list, negated)| Fit::Pairs { list: list.into_iter().collect(), negated }),
+        4 => (select(&HOWS[..]), subsequence(ConnState::ALL.to_vec(), 1..=3))
+            .prop_map(|(how, states)| Fit::State { how, states }),
         2 => Just(Fit::Unknown(0)),
         1 => Just(Fit::Limit(0)),
         1 => Just(Fit::Above(0)),
@@ -248,8 +284,9 @@ pub(super) fn files() -> impl Strategy<Value = File> {
 pub(super) fn packets() -> impl Strategy<Value = Vec<(Packet, World)>> {
     let addresses = (any::<bool>(), 0..VALUES, 0..VALUES);
     let header = (0..3usize, 0..8u8, 0..2 * VALUES, any::<u8>(), 0..3u8);
-    let packet = (addresses, header, 0..VALUES as u8, 0..3u16, 0..3u16, any::<World>());
-    let packet = packet.prop_map(|((v6, source, destination), header, dscp, from, to, world)| {
+    let states = select(ConnState::ALL.to_vec());
+    let packet = (addresses, header, 0..VALUES as u8, 0..3u16, 0..3u16, states, any::<World>());
+    let packet = packet.prop_map(|((v6, source, destination), header, dscp, from, to, state, world)| {
         let (protocol, fragment, port, flags, kind) = header;
         let icmp = if v6 { IpProto::ICMPV6 } else { IpProto::ICMP };
         let protocol = [IpProto::TCP, IpProto::UDP, icmp][protocol];
@@ -277,6 +314,7 @@ pub(super) fn packets() -> impl Strategy<Value = Vec<(Packet, World)>> {
             icmp_type: if has(icmp) { kind } else { 0 },
             fragment,
             dscp,
+            state,
             ..FlowKey::EMPTY
         };
         (Packet { key, from: PortId(from), to: PortId(to) }, world)
