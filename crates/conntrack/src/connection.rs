@@ -1,0 +1,140 @@
+//! [`Connection`]: one entry of the table.
+
+use netvm_wire::{Address, IpProto};
+
+use crate::config::Timeouts;
+use crate::tcp::{Tcp, TcpState};
+use crate::tuple::Tuple;
+
+/// A connection, as long as it lives: its slot, and the number of its use, so that a later connection in the slot is
+/// another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId {
+    pub(crate) slot: u32,
+    pub(crate) serial: u32,
+}
+
+/// The state of a connection's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// TCP, with the names of RFC 9293, as Linux has them for both ends together.
+    Tcp(TcpState),
+    /// No answer yet.
+    Unreplied,
+    /// Answered.
+    Replied,
+}
+
+impl ConnectionState {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp(state) => state.name(),
+            Self::Unreplied => "unreplied",
+            Self::Replied => "replied",
+        }
+    }
+}
+
+/// A connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    /// The direction of its first packet, and the other.
+    pub(crate) tuples: [Tuple; 2],
+    /// The address of its source, as quotas count it.
+    pub(crate) counted_as: Address,
+    /// Packets by direction.
+    pub packets: [u64; 2],
+    /// Bytes by direction.
+    pub bytes: [u64; 2],
+    pub(crate) tcp: Tcp,
+    /// Tick of its first packet.
+    pub(crate) created: u32,
+    /// Tick after which it ends.
+    pub(crate) deadline: u32,
+    pub(crate) serial: u32,
+    /// Neighbours in the list of connections that may be evicted.
+    pub(crate) older: u32,
+    pub(crate) newer: u32,
+    /// The port that received its first packet.
+    pub from: u16,
+    pub(crate) in_use: bool,
+    /// It has had an answer.
+    pub(crate) is_answered: bool,
+    /// It is never evicted: its handshake is complete, or it has had an answer.
+    pub(crate) is_assured: bool,
+}
+
+/// Two cache lines and a half for both directions.
+const _: () = assert!(size_of::<Connection>() <= 256);
+
+impl Connection {
+    /// A free slot.
+    pub(crate) const FREE: Self = Self {
+        tuples: [Tuple::NONE; 2],
+        counted_as: Address::UNSPECIFIED,
+        packets: [0; 2],
+        bytes: [0; 2],
+        tcp: Tcp::NEW,
+        created: 0,
+        deadline: 0,
+        serial: 0,
+        older: u32::MAX,
+        newer: u32::MAX,
+        from: 0,
+        in_use: false,
+        is_answered: false,
+        is_assured: false,
+    };
+
+    /// The direction of its first packet.
+    #[must_use]
+    pub const fn original(&self) -> &Tuple {
+        &self.tuples[0]
+    }
+
+    /// The direction of answers.
+    #[must_use]
+    pub const fn reply(&self) -> &Tuple {
+        &self.tuples[1]
+    }
+
+    /// The state of its protocol.
+    #[must_use]
+    pub const fn state(&self) -> ConnectionState {
+        match (self.tuples[0].protocol, self.is_answered) {
+            (IpProto::TCP, _) => ConnectionState::Tcp(self.tcp.state),
+            (_, false) => ConnectionState::Unreplied,
+            (_, true) => ConnectionState::Replied,
+        }
+    }
+
+    /// Ticks since its first packet.
+    #[must_use]
+    pub const fn age(&self, now: u32) -> u32 {
+        now.wrapping_sub(self.created)
+    }
+
+    /// Ticks until it ends if no packet comes.
+    #[must_use]
+    pub fn left(&self, now: u32) -> u32 {
+        if self.has_expired(now) { 0 } else { self.deadline.wrapping_sub(now) }
+    }
+
+    pub(crate) const fn has_expired(&self, now: u32) -> bool {
+        now.wrapping_sub(self.deadline).cast_signed() > 0
+    }
+
+    /// Its time-out in seconds.
+    pub(crate) fn timeout(&self, timeouts: &Timeouts) -> u32 {
+        match (self.tuples[0].protocol, self.is_answered) {
+            (IpProto::TCP, _) => self.tcp.state.timeout(timeouts),
+            (IpProto::UDP, false) => timeouts.udp,
+            (IpProto::UDP, true) => timeouts.udp_stream,
+            (IpProto::ICMP | IpProto::ICMPV6, _) => timeouts.icmp,
+            (IpProto::SCTP, _) => timeouts.sctp,
+            _ => timeouts.generic,
+        }
+    }
+}

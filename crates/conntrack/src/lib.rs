@@ -1,0 +1,71 @@
+//! Connection tracking: which connection a packet belongs to, and what state it gives the packet.
+//!
+//! ```text
+//!  packet ──▶ tuple ──▶ index ──▶ connection ──▶ TCP window, time-out ──▶ new │ established │ related │ invalid
+//!    (fragment: ports of the first; ICMP error: the packet that it is about)
+//! ```
+//!
+//! - One [`Connections`] belongs to one worker: nothing is shared, and nothing is allocated after [`Connections::new`].
+//! - [`Connections::track`] creates nothing. A connection begins with [`Connections::confirm`], after rules have
+//!   accepted its packet, so packets that rules drop leave no trace.
+//! - Both directions are in the index, so one look-up finds connection and direction.
+//! - A full table evicts the connection that has waited for longest for its handshake or first answer. Others are never
+//!   evicted. Quotas bound what a source prefix, a port or a zone can have.
+//! - Ageing costs the same at any time: a hand passes some slots with each [`Connections::expire`], and a look-up that
+//!   finds a connection after its time-out ends it.
+//! - The hash has a random key, so that a sender cannot choose packets that collide.
+//!
+//! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
+//! ("Real Stateful TCP Packet Filtering in IP Filter", 2001). SCTP and other protocols are tracked by addresses and
+//! ports alone.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod fragments;
+mod headers;
+mod index;
+mod quotas;
+mod slots;
+mod table;
+mod tcp;
+mod tuple;
+
+pub use config::{Config, Quotas, Timeouts};
+pub use connection::{Connection, ConnectionId, ConnectionState};
+pub use netvm_flow_table::NoMemory;
+pub use table::{Connections, Ended, Refusal};
+pub use tuple::{Tuple, Zone};
+
+use netvm_wire::{ConnState, FlowKey};
+
+/// Ticks of the clock in a second.
+pub const TICKS_PER_SECOND: u32 = 10;
+
+/// A packet to track.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its header fields, complete.
+    pub key: &'a FlowKey,
+    /// Its zone.
+    pub zone: Zone,
+    /// Its first bytes, from the Ethernet header on: all headers, of ICMP errors also those of the packet that they are
+    /// about.
+    pub front: &'a [u8],
+    /// Its length.
+    pub length: usize,
+}
+
+/// What tracking says of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tracked {
+    /// The state.
+    pub state: ConnState,
+    /// Its connection, or that of the packet that an ICMP error is about.
+    pub connection: Option<ConnectionId>,
+    /// It goes to the end that began the connection.
+    pub is_reply: bool,
+    /// The ports of a later fragment, which the first one had.
+    pub ports: Option<[u16; 2]>,
+}

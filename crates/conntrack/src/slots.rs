@@ -1,0 +1,103 @@
+//! The slots of connections: free ones, and the list of those that may be evicted, the oldest first.
+
+use netvm_flow_table::{NoMemory, Table};
+
+use crate::connection::Connection;
+
+/// No slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+pub(crate) struct Slots {
+    slots: Table<Connection>,
+    /// Slots that may be used; the table has a power of two.
+    pub(crate) most: u32,
+    /// Slots that were used at least once.
+    used: u32,
+    /// Free slots that were used before, linked by `older`.
+    free: u32,
+    oldest: u32,
+    newest: u32,
+    pub(crate) in_use: u32,
+    /// Connections in the list.
+    pub(crate) evictable: u32,
+}
+
+impl Slots {
+    pub(crate) fn new(most: u32) -> Result<Self, NoMemory> {
+        let order = most.max(1).next_power_of_two().trailing_zeros();
+        let slots = Table::try_new(Connection::FREE, order)?;
+        let (free, oldest, newest) = (NONE, NONE, NONE);
+        Ok(Self { slots, most: most.max(1), used: 0, free, oldest, newest, in_use: 0, evictable: 0 })
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> &Connection {
+        self.slots.at(slot as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Connection {
+        self.slots.at_mut(slot as usize)
+    }
+
+    pub(crate) fn prefetch(&self, slot: u32) {
+        (0..3).for_each(|line| self.slots.prefetch(slot as usize, line));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_use == self.most
+    }
+
+    /// The connection that has waited for longest without being assured.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// Puts a connection into a free slot, at the end of the list. There must be one.
+    pub(crate) fn add(&mut self, connection: &Connection) -> u32 {
+        let slot = if self.free == NONE {
+            self.used += 1;
+            self.used - 1
+        } else {
+            let slot = self.free;
+            self.free = self.get(slot).older;
+            slot
+        };
+        let (serial, newest) = (self.get(slot).serial.wrapping_add(1), self.newest);
+        *self.get_mut(slot) = Connection { serial, in_use: true, older: newest, newer: NONE, ..*connection };
+        match newest {
+            NONE => self.oldest = slot,
+            newest => self.get_mut(newest).newer = slot,
+        }
+        (self.newest, self.in_use, self.evictable) = (slot, self.in_use + 1, self.evictable + 1);
+        slot
+    }
+
+    /// The connection is never evicted from now on.
+    pub(crate) fn assure(&mut self, slot: u32) {
+        if !std::mem::replace(&mut self.get_mut(slot).is_assured, true) {
+            self.unlink(slot);
+        }
+    }
+
+    /// Frees a slot.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if !self.get(slot).is_assured {
+            self.unlink(slot);
+        }
+        let (serial, older) = (self.get(slot).serial, self.free);
+        *self.get_mut(slot) = Connection { serial, older, ..Connection::FREE };
+        (self.free, self.in_use) = (slot, self.in_use - 1);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Connection { older, newer, .. } = *self.get(slot);
+        match older {
+            NONE => self.oldest = newer,
+            older => self.get_mut(older).newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.get_mut(newer).older = older,
+        }
+        self.evictable -= 1;
+    }
+}
