@@ -77,6 +77,14 @@ DropReason {
     Spoofed = "spoofed":
         "The source MAC or IP address is not one that the configuration gives the port.",
         "Correct `addresses` or `macs` of the port if the sender may use the address.";
+    ConnTableFull = "conn-table-full":
+        "The packet would begin a connection, but its worker has as many connections as `limit` of \
+         [engine.connections] allows, and all of them have had an answer.",
+        "Raise `limit`, or shorten the time-outs of [engine.connections.timeouts].";
+    ConnQuota = "conn-quota":
+        "The packet would begin a connection, but its source or its port has as many as it may have.",
+        "`netvm conn stats` names the largest sources. Raise `per_source` or `per_port` of [engine.connections] if \
+         the connections are wanted.";
     /// `PortCounters::malformed` of the engine has the cause.
     Malformed = "malformed":
         "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",

@@ -9,7 +9,7 @@
 //! netvm_counters::port! { words! { pub words PortCounters: Counter { … } pub counts PortCounts; } }
 //!                 │       │        └ what to make
 //!                 │       └ words!, fields!, filled!, shown! or summed! of this crate, or a macro of the caller
-//!                 └ port, share, queue, chain, nf, thread, worker, monitor, group, router, interface or punt
+//!                 └ port, share, queue, chain, nf, thread, worker, monitor, connections, group, router, interface or punt
 //! ```
 //!
 //! An entry; the lines `metric` and `column` may be missing:
@@ -58,14 +58,17 @@ nf! { listed! { NF: "What NF threads did with packets." } }
 thread! { listed! { THREAD: "What else is counted of an NF thread." } }
 worker! { listed! { WORKER: "What is counted of a worker." } }
 monitor! { listed! { MONITOR: "What the flow monitor counts." } }
+connections! { listed! { CONNECTIONS: "What is counted of tracked connections." } }
 group! { listed! { GROUP: "What is counted of a trust group." } }
 router! { listed! { ROUTER: "What is counted of a virtual router." } }
 interface! { listed! { INTERFACE: "What is counted at an interface of a virtual router." } }
 punt! { listed! { PUNT: "Packets for a router's kernel, by interface and reason." } }
 
 /// All tables.
-pub const TABLES: [&Table; 12] =
-    [&PORT, &SHARE, &QUEUE, &CHAIN, &NF, &THREAD, &WORKER, &MONITOR, &GROUP, &ROUTER, &INTERFACE, &PUNT];
+pub const TABLES: [&Table; 13] = [
+    &PORT, &SHARE, &QUEUE, &CHAIN, &NF, &THREAD, &WORKER, &MONITOR, &CONNECTIONS, &GROUP, &ROUTER,
+    &INTERFACE, &PUNT,
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Counters of workers, of their flow monitors, and of trust groups.
+//! Counters of workers, of their flow monitors and connections, and of trust groups.
 
 /// What is counted of a worker.
 #[macro_export]
@@ -85,6 +85,52 @@ macro_rules! monitor {
                     metric Counter "netvm_flow_monitor_lost_records" ["at" = "collector"];
                 }
             }
+        }
+    };
+}
+
+/// What is counted of tracked connections.
+#[macro_export]
+macro_rules! connections {
+    ($with:ident! $what:tt) => {
+        $with! {
+            $what
+            table { "netvm conn stats" [] }
+            netlib {}
+            counted {
+                {
+                    connections: u64, Number, "Connections in the tables of the workers.";
+                    metric Gauge "netvm_connections";
+                }
+                {
+                    unanswered: u64, Number, "Those of them that have had no answer.";
+                    metric Gauge "netvm_connections_unanswered";
+                }
+                {
+                    begun: u64, Number, "Connections that began.";
+                    metric Counter "netvm_connections_begun";
+                }
+                {
+                    expired: u64, Number, "Connections that ended by a time-out.";
+                    metric Counter "netvm_connections_ended" ["by" = "timeout"]:
+                        "Connections that ended: by a time-out, evicted from a full table while they had had no \
+                         answer, or by `netvm conn flush`.";
+                }
+                {
+                    evicted: u64, Number,
+                        "Connections without an answer that were evicted for new ones, because a table was full.";
+                    metric Counter "netvm_connections_ended" ["by" = "eviction"];
+                }
+                {
+                    flushed: u64, Number, "Connections that `netvm conn flush` has ended.";
+                    metric Counter "netvm_connections_ended" ["by" = "flush"];
+                }
+                {
+                    invalid: u64, Packets, "Packets with the state `invalid`.";
+                    metric Counter "netvm_connections_invalid_packets";
+                }
+            }
+            derived {}
         }
     };
 }

@@ -218,12 +218,12 @@ fn a_stack_gives_the_buffers_used_last() {
     let mut batch = Batch::new();
     pool.alloc_into(&mut batch, 32);
     batch.as_mut_slice()[0].copy_from(&[1]).unwrap();
-    batch.as_mut_slice()[0].set_queue_id(7);
-    assert_eq!(pool.copy_of(&batch.as_slice()[0]).unwrap().queue_id(), 7);
+    batch.as_mut_slice()[0].set_mark(7);
+    assert_eq!(pool.copy_of(&batch.as_slice()[0]).unwrap().mark(), 7);
     let mut first: Vec<_> = batch.raw().to_vec();
     batch.clear();
     pool.alloc_into(&mut batch, 32);
-    assert!(batch.as_slice().iter().all(|mbuf| mbuf.queue_id() == 0));
+    assert!(batch.as_slice().iter().all(|mbuf| mbuf.mark() == 0));
     let mut second: Vec<_> = batch.raw().to_vec();
     first.sort_by_key(|mbuf| mbuf.as_ptr());
     second.sort_by_key(|mbuf| mbuf.as_ptr());

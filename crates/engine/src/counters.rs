@@ -43,6 +43,14 @@ netvm_counters::monitor! { words! {
     pub counts MonitorCounts;
 } }
 
+netvm_counters::connections! { words! {
+    /// Counters of a worker's connections; all 0 if no port tracks them.
+    #[derive(Debug, Default)]
+    pub words ConnectionCounters: Counter {}
+    /// Counts of connections.
+    pub counts ConnectionCounts;
+} }
+
 /// Drops by reason.
 #[derive(Debug)]
 pub struct Drops([Counter; DropReason::COUNT]);
@@ -218,6 +226,8 @@ netvm_counters::worker! { words! {
         pub(crate) wanted_chain: AtomicU64,
         /// The flow monitor's.
         pub monitor: MonitorCounters,
+        /// The tracked connections'.
+        pub connections: ConnectionCounters,
         /// Whether packets that other workers have received waited for it when it last finished what was handed over,
         /// for want of room in a chain.
         pub(crate) has_arrivals: AtomicBool,

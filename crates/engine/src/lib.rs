@@ -21,7 +21,7 @@ mod snapshot;
 mod worker;
 
 pub use counters::{
-    ChainCounters, ChainCounts, Counter, DropCounts, Drops, InterfaceCounters, InterfaceCounts, LinkCounters,
+    ChainCounters, ChainCounts, ConnectionCounters, ConnectionCounts, Counter, DropCounts, Drops, InterfaceCounters, InterfaceCounts, LinkCounters,
     LinkCounts, MonitorCounts, PortCounters, PortCounts, RouterCounters, RouterCounts, Stage, StageCounters,
     WorkerCounters, WorkerCounts,
 };
@@ -33,7 +33,7 @@ pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
+    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, ConnectionView, CoresError,
     Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState, InstanceView,
     LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
     QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
@@ -45,4 +45,4 @@ pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
 pub use worker::trace::{Lost, NfVerdict, Step, TimedStep, TracedPacket};
-pub use worker::{FlowCounts, Span};
+pub use worker::{ConnectionFilter, FlowCounts, Span};

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use netvm_counters::{
-    CHAIN, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, THREAD, Table,
+    CHAIN, CONNECTIONS, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, THREAD, Table,
     WORKER,
 };
 
@@ -96,7 +96,7 @@ const PARTS: &[(&[&Table], &[Metric])] = &[
         },
     ),
     (
-        &[&MONITOR],
+        &[&MONITOR, &CONNECTIONS],
         metrics! {
             Gauge "netvm_group_buffers" ["group" "node" "state"]:
                 "Buffers of a trust group's memory: free, in the engine, or with NFs.";

@@ -233,14 +233,14 @@ impl Mbuf {
     /// driver has received, and that of the original in one from [`Pool::copy_of`](crate::Pool::copy_of).
     #[inline(always)]
     #[must_use]
-    pub fn queue_id(&self) -> u16 {
+    pub fn mark(&self) -> u16 {
         // SAFETY: the field is a u16.
         unsafe { self.get::<u16, VLAN_TCI_OUTER>() }
     }
 
-    /// Writes [`Mbuf::queue_id`].
+    /// Writes [`Mbuf::mark`].
     #[inline(always)]
-    pub fn set_queue_id(&mut self, number: u16) {
+    pub fn set_mark(&mut self, number: u16) {
         // SAFETY: the field is a u16. Drivers read it only of packets with `RTE_MBUF_F_TX_QINQ`, which netvm never
         // sets.
         unsafe { self.set::<u16, VLAN_TCI_OUTER>(number) };

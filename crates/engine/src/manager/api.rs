@@ -21,16 +21,17 @@ use super::nfs::view::{InstanceView, RoleTotals};
 use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
 use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
+use super::views::connections::ConnectionView;
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::latency::LatencyView;
 use super::views::trace::TraceError;
 use super::views::{self, ChainView, GroupView, StageView, WorkerView};
-use crate::counters::MonitorCounts;
+use crate::counters::{ConnectionCounts, MonitorCounts};
 use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
-use crate::worker::{FlowCounts, Hypothetical};
+use crate::worker::{ConnectionFilter, FlowCounts, Hypothetical};
 
 impl Engine {
     /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
@@ -252,6 +253,28 @@ impl Engine {
         done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
     ) {
         self.flow_readers.read(most, self.rules.policy(), &mut self.workers, done);
+    }
+
+    /// Reads at most `most` connections of all workers, page by page. [`Engine::service`] calls `done` with them; with
+    /// none if no port tracks connections.
+    pub fn read_connections(
+        &mut self,
+        filter: ConnectionFilter,
+        most: usize,
+        done: impl FnOnce(Vec<ConnectionView>) + Send + 'static,
+    ) {
+        self.connection_readers.read(filter, most, &mut self.workers, done);
+    }
+
+    /// Ends connections of all workers, part by part. [`Engine::service`] calls `done` with their number.
+    pub fn flush_connections(&mut self, filter: ConnectionFilter, done: impl FnOnce(u64) + Send + 'static) {
+        self.connection_readers.flush(filter, &mut self.workers, done);
+    }
+
+    /// Counts of the workers' connections, also of workers that have ended.
+    #[must_use]
+    pub fn connection_counts(&self) -> ConnectionCounts {
+        self.workers.sum(|counters| counters.connections.counts())
     }
 
     /// Reads the running flows of all workers' monitors, page by page. [`Engine::service`] calls `done` with the

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_conntrack::NoMemory;
 use netvm_model::{EngineConfig, Host};
 
 use super::cores::{Cores, CoresError, StartError};
@@ -17,6 +18,7 @@ use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, WorkerId};
 use crate::interface::{OpenError, XskQueues};
 use crate::policy::{Policy, PolicyError};
+use crate::worker::Command;
 
 /// Why a host was not applied. The engine is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,9 @@ pub enum ApplyError {
     /// The rules.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The tables of connections.
+    #[error("tracking connections needs more memory: {0}; lower `limit` of [engine.connections]")]
+    Connections(#[from] NoMemory),
 }
 
 impl Engine {
@@ -95,7 +100,10 @@ impl Engine {
             self.add_workers(cores)?;
         }
         let after = Configured { host, policy: &policy };
-        let changed = match self.create_groups(host).and_then(|()| self.change_ports(after, tolerance)) {
+        let tables = self.connections.missing_for(host, &self.workers).map_err(ApplyError::from);
+        let created = tables.and_then(|tables| self.create_groups(host).map(|()| tables));
+        let changed = created.and_then(|tables| Ok((tables, self.change_ports(after, tolerance)?)));
+        let (tables, changed) = match changed {
             Ok(changed) => changed,
             Err(error) => {
                 self.nfs.retire_removed(&self.host);
@@ -111,6 +119,7 @@ impl Engine {
         self.routers.follow(host, quotas);
         self.nfs.dismiss_unconfigured(host, &mut self.notices);
         self.rules.adopt(policy, self.workers.len(), &self.reaper);
+        self.connections.follow(host, tables, &mut self.workers);
         self.publisher().publish_in_order();
         let (ports, mut context) = self.ports_in_context();
         ports.complete(changed, &mut context);
@@ -225,7 +234,11 @@ impl Engine {
     fn add_worker(&mut self, core: u32, region: u8) -> Result<(), CoresError> {
         let links = self.nfs.links_for_worker()?;
         self.captures.allocate(WorkerId(self.workers.len() as u8))?;
+        let connections = self.connections.of_new_worker()?;
         let worker = self.workers.add(core, region)?;
+        if connections.is_some() {
+            self.workers.send(worker, Command::SetConnections(connections));
+        }
         if let Err(error) = self.nfs.watch(worker, &self.workers) {
             self.workers.end_last();
             return Err(StartError::System(error.into()).into());

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use netvm_conntrack::NoMemory;
 use netvm_model::{EngineConfig, MAX_WORKERS};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -35,6 +36,9 @@ pub enum CoresError {
     /// A core that this process may not use, or a worker that cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The table of connections of a new worker.
+    #[error("engine.cores: no memory for the connections of another worker: {0}")]
+    Connections(#[from] NoMemory),
     /// More workers than there were cores at the start.
     #[error(
         "engine.cores: {wanted} workers, but netvm made room for {room} when it started: name fewer cores, or restart \

@@ -35,6 +35,7 @@ mod api;
 mod apply;
 mod baselines;
 mod captures;
+mod connections;
 mod cores;
 mod memory;
 mod nfs;
@@ -57,6 +58,9 @@ use captures::Captures;
 pub use captures::{
     CaptureError, CaptureNames, CaptureSpec, CaptureStarted, NamedCapturePoint, PreparedCapture,
 };
+use connections::ConnectionTables;
+#[cfg(test)]
+pub(crate) use connections::config_of;
 use cores::Cores;
 pub use cores::{CoresError, StartError};
 pub use memory::GroupError;
@@ -79,6 +83,8 @@ use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use traces::Traces;
 pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
+pub use views::connections::ConnectionView;
+use views::connections::Found;
 use views::flows::Flows;
 pub use views::flows::{Address, FlowVerdict, FlowView};
 use views::latency::Latencies;
@@ -109,6 +115,8 @@ pub struct Engine {
     captures: Captures,
     traces: Traces,
     tracer: PacketTracer,
+    connections: ConnectionTables,
+    connection_readers: Readers<Found>,
 }
 
 impl Engine {
@@ -141,6 +149,8 @@ impl Engine {
             captures: Captures::default(),
             traces: Traces::default(),
             tracer: PacketTracer::default(),
+            connections: ConnectionTables::new(&config.connections),
+            connection_readers: Readers::default(),
         })
     }
 
@@ -185,6 +195,7 @@ impl Engine {
                 Event::Traced(record) => self.traces.traced(record, &mut self.workers),
                 Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
                 Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
+                Event::Connections(page) => self.connection_readers.connections(page, &mut self.workers),
                 Event::Retired(Retired::Capture(capture)) => {
                     self.captures.capture_returned(worker, capture, &self.reaper);
                 }

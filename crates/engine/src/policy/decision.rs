@@ -17,6 +17,11 @@ pub(crate) const ALLOW: u32 = 1;
 /// Decision for packets with a spoofed source.
 pub(crate) const SPOOFED: u32 = 2;
 
+/// Decision for packets that would begin a connection for which there is no room.
+pub(crate) const NO_ROOM: u32 = 3;
+/// Decision for packets that would begin a connection beyond a quota.
+pub(crate) const OVER_QUOTA: u32 = 4;
+
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -91,7 +96,7 @@ pub(crate) struct Extras {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
-    /// Queue at the ports that packets leave by; kept in the mbuf, see [`queue`](crate::worker::packet::queue).
+    /// Queue at the ports that packets leave by; kept in the mbuf, see [`mark`](crate::worker::packet::mark).
     pub(crate) queue: Option<QueueId>,
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,

@@ -17,7 +17,7 @@ mod tests;
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
-pub(crate) use decision::{Decision, Outcome, SPOOFED};
+pub(crate) use decision::{Decision, NO_ROOM, OVER_QUOTA, Outcome, SPOOFED};
 pub use error::PolicyError;
 pub(crate) use l2_watch::SwitchingWatch;
 pub use l2_watch::{SwitchingEvent, SwitchingView};
@@ -70,7 +70,7 @@ impl Policy {
     /// Whether two configurations have the same policy.
     pub(crate) fn same_sources(one: &Host, other: &Host) -> bool {
         let ports = |host: &Host| -> Vec<_> {
-            host.ports.iter().map(|port| (port.id, port.policy.clone())).collect()
+            host.ports.iter().map(|port| (port.id, port.policy.clone(), host.tracks_port(port))).collect()
         };
         let shares = |host: &Host| -> Vec<_> {
             let sharing = host.routers.iter().filter(|router| router.has_share());

@@ -99,6 +99,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Chains that packets may enter, for ports that wait for room.
     pub(crate) chains: Box<[ChainId]>,
+    /// The zone in which the connections of its packets are tracked; `None`: they are not tracked.
+    pub(crate) zone: Option<u16>,
     /// Whether the flow monitor counts its packets.
     pub(crate) is_monitored: bool,
     /// Its share of its workers.

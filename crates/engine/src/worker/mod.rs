@@ -44,6 +44,8 @@ use crate::inflight::sweep::Sweeps;
 use crate::interface::PortQueue;
 use crate::snapshot::Snapshot;
 pub(crate) use control::commands::{Command, Event, Retired};
+pub use control::connection_page::ConnectionFilter;
+pub(crate) use control::connection_page::ConnectionPage;
 pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
@@ -63,7 +65,7 @@ use state::burst::Burst;
 pub(crate) use state::moved_flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};
-pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
+pub(crate) use state::{connections::WorkerConnections, cycles_per_tick, flows::Flows, handoff};
 pub(crate) use tracer::{Hypothetical, Tracer};
 
 /// One in this many turns with packets is timed.

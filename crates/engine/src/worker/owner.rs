@@ -2,13 +2,14 @@
 //! In: packets that a port has received. Out: those of this worker's flows; the others go to their owners
 //! ([`handoff`](super::graph::handoff)).
 //!
-//! Only packets of ports where something is kept by flow are given to their owners: the flow monitor counts them, or
-//! their chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports
+//! Only packets of ports where something is kept by flow are given to their owners: the port tracks connections, the
+//! flow monitor counts them, or their chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports
 //! the worker that receives a packet handles it, and nothing is lost by that: sticky replicas, limits and learnt
 //! addresses are shared by all workers.
 //!
 //! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
-//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). Ports that wait for room also wait for that of
+//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). At ports that track connections it is chosen by
+//! the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. Ports that wait for room also wait for that of
 //! their flows' owners, which take packets only if their chains have room for a burst.
 //!
 //! Cost at such ports: the key and hash of each packet, and a handoff for one that changes the worker. At others, a bit
@@ -17,7 +18,7 @@
 use dpdk::Batch;
 
 use super::packet::groups::groups;
-use super::packet::keys::owner_hash_of;
+use super::packet::keys::{connection_hash_of, owner_hash_of};
 use super::state::burst::Context;
 use super::state::handoff::HandoffPacket;
 use super::state::{BURST, Datapath};
@@ -28,8 +29,10 @@ use crate::ids::PortId;
 pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> Batch {
     let Context { snapshot, memory, .. } = cx;
     let mut owners = [dp.id; BURST];
+    let is_tracked = snapshot.policy.ingress(port).is_some_and(|ingress| ingress.zone.is_some());
+    let hash_of = if is_tracked { connection_hash_of } else { owner_hash_of };
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
-        if let Some(hash) = owner_hash_of(mbuf) {
+        if let Some(hash) = hash_of(mbuf) {
             *owner = snapshot.owners.of(hash);
         }
     }

@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::worker::graph::record;
 use crate::worker::graph::rx::{Received, ingress};
 use crate::worker::latency::Latency;
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::record::{Events, Recorder};
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::handoff::Handoff;
@@ -109,7 +109,7 @@ impl Tracer {
         mbuf.set_bounds(HEADROOM, 0).ok()?;
         mbuf.copy_from(&bytes).ok()?;
         mbuf.set_port(PortNumber(packet.from.0));
-        queue::clear(&mut mbuf);
+        mark::clear(&mut mbuf);
         Some(mbuf)
     }
 }

@@ -6,6 +6,7 @@ use netvm_counters::{fields, filled};
 use netvm_model::{Chain, Host};
 use netvm_region::PageKind;
 
+pub(crate) mod connections;
 pub(crate) mod flows;
 pub(crate) mod latency;
 mod monitor;

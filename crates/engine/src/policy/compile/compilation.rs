@@ -49,6 +49,8 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             Decision::default_of(Outcome::Drop(DropReason::Denied)),
             Decision::default_of(Outcome::Allow),
             Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
+            Decision::default_of(Outcome::Drop(DropReason::ConnTableFull)),
+            Decision::default_of(Outcome::Drop(DropReason::ConnQuota)),
         ]);
         let edit = Edit::between(&like.rules, &host.rules, Rule::is_clone_of);
         let (meters, used) = (BTreeMap::new(), UsedFields::default());

@@ -46,13 +46,14 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             None => Some(otherwise),
             Some(_) => everything.then_some(lookup.base),
         };
-        let only = only.filter(|_| guard.is_none());
+        let zone = self.host.tracks_port(port).then_some(policy.zone);
+        let only = only.filter(|_| guard.is_none() && zone.is_none());
         let is_switched = |number: &u32| {
             let outcome = self.decisions[*number as usize].outcome;
             outcome.resolved(forward, undecided) == Outcome::Normal
         };
         let lookup = Lookup { otherwise, ..lookup };
-        let shortcut = prefilter.map(|prefilter| {
+        let shortcut = prefilter.filter(|_| zone.is_none()).map(|prefilter| {
             let decision = lookup.unmatched(&prefilter);
             Shortcut { prefilter, decision, is_switched: is_switched(&decision) }
         });
@@ -69,6 +70,7 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             guard,
             meter,
             chains,
+            zone,
             is_monitored: policy.monitor,
             share: Share { weight: policy.weight, reserve: policy.reserve },
             router_share: self.host.sharing_router(port.id).map(|router| {

@@ -10,7 +10,7 @@ use crate::ids::PortId;
 use crate::policy::{Decision, Outcome};
 use crate::snapshot::Snapshot;
 use crate::worker::next::{Dispatch, Entering, Next, Side, Step};
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::state::lookup_results::{Action, PacketAction};
 use crate::worker::tx::copy::copies_for;
 
@@ -63,7 +63,7 @@ pub(crate) fn apply(burst: &mut Dispatch<'_>, side: Side, action: PacketAction) 
     let Dispatch { dp, cx, batch, split } = burst;
     let decision = cx.snapshot.policy.decision(action.decision);
     if let Some(queue) = decision.queue {
-        batch.as_mut_slice().iter_mut().for_each(|mbuf| queue::set(mbuf, queue));
+        batch.as_mut_slice().iter_mut().for_each(|mbuf| mark::set_queue(mbuf, queue));
     }
     let Some(extras) = &decision.extras else { return end(burst, side, action) };
     let meters = extras.meters.iter().filter(|_| !dp.is_dry);

@@ -7,6 +7,7 @@ use super::scope::Scope;
 use crate::worker::packet::keys::prefetch;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Burst;
+use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::flows::Flows;
 use crate::worker::state::lookup_results::PacketGroup;
 
@@ -29,6 +30,8 @@ pub(crate) enum Classified {
 /// The parts of a [`Datapath`] that classification needs.
 pub(crate) struct Classifier<'a> {
     pub(crate) flows: &'a mut Flows,
+    /// `None`: no port tracks connections, or the packets are hypothetical.
+    pub(crate) connections: Option<&'a mut WorkerConnections>,
     pub(crate) tick: u32,
     /// The packets are hypothetical.
     pub(crate) is_dry: bool,
@@ -37,7 +40,8 @@ pub(crate) struct Classifier<'a> {
 impl<'a> Classifier<'a> {
     #[inline(always)]
     pub(crate) fn of(dp: &'a mut Datapath) -> Self {
-        Self { flows: &mut dp.flows, tick: dp.clock.tick, is_dry: dp.is_dry }
+        let connections = dp.connections.as_deref_mut();
+        Self { flows: &mut dp.flows, connections, tick: dp.clock.tick, is_dry: dp.is_dry }
     }
 
     /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.

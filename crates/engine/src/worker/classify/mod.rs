@@ -5,12 +5,14 @@
 //! |---|---|---|
 //! | [`L2FastPath`] | the port switches every packet | Ethernet headers |
 //! | [`PrefilterPath`] | most packets match no rule, and no client watches flows | 48 bytes; all headers of packets that a rule may match |
+//! | [`PerConnection`] | the port tracks connections | all headers |
 //! | [`PerFlow`] | otherwise; the reference for the other two | all headers |
 
 pub(crate) mod classifier;
 pub(crate) mod flow_verdicts;
 pub(crate) mod l2_fast_path;
 pub(crate) mod l2_lookup;
+pub(crate) mod per_connection;
 pub(crate) mod per_flow;
 pub(crate) mod prefilter;
 pub(crate) mod prefilter_path;
@@ -19,6 +21,7 @@ pub(crate) mod scope;
 use super::state::burst::Burst;
 use classifier::{Classified, Classifier, Classify};
 use l2_fast_path::L2FastPath;
+use per_connection::PerConnection;
 use per_flow::PerFlow;
 use prefilter_path::PrefilterPath;
 use scope::Scope;
@@ -36,6 +39,9 @@ pub(crate) fn classify(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut B
     {
         let switching = switching.filter(|_| unmatched.is_switched);
         return PrefilterPath { unmatched, switching }.classify(cl, scope, burst);
+    }
+    if let Some(zone) = scope.zone {
+        return PerConnection { zone }.classify(cl, scope, burst);
     }
     PerFlow.classify(cl, scope, burst)
 }

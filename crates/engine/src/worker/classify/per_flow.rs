@@ -4,13 +4,14 @@
 
 use dpdk::Mbuf;
 use netvm_switch::Guard;
-use netvm_wire::FlowKey;
+use netvm_wire::{ConnState, FlowKey};
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::flow_verdicts;
 use super::scope::Scope;
 use crate::policy::SPOOFED;
 use crate::worker::packet::keys::{HEADER_BYTES, read_key};
+use crate::worker::packet::mark::state_of;
 use crate::worker::packet::packet_set::first_bits;
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
@@ -23,18 +24,24 @@ impl Classify for PerFlow {
     #[inline]
     fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
         read_keys(scope, burst);
-        let count = burst.batch.len();
-        find_flows(cl, scope, count, &mut burst.results);
-        if let Some(guard) = scope.guard {
-            inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
-        }
-        if let Some(switching) = scope.switching() {
-            switching.look_up(cl, scope, count, &mut burst.results);
-        }
-        if scope.may_have_flow_verdicts() {
-            flow_verdicts::apply(cl, scope, burst);
-        }
+        look_up(cl, scope, burst);
         Classified::Each
+    }
+}
+
+/// Finds the actions for the keys of a burst.
+#[inline(always)]
+pub(crate) fn look_up(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) {
+    let count = burst.batch.len();
+    find_flows(cl, scope, count, &mut burst.results);
+    if let Some(guard) = scope.guard {
+        inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
+    }
+    if let Some(switching) = scope.switching() {
+        switching.look_up(cl, scope, count, &mut burst.results);
+    }
+    if scope.may_have_flow_verdicts() {
+        flow_verdicts::apply(cl, scope, burst);
     }
 }
 
@@ -48,6 +55,7 @@ fn read_keys(scope: &Scope<'_>, burst: &mut Burst) {
     for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
         let key = &mut results.keys[n];
         bad |= u64::from(read_key(mbuf, key).is_err()) << n;
+        key.state = if used.state { state_of(mbuf) } else { ConnState::Untracked };
         *key = used.mask(*key);
         results.lengths[n] = mbuf.pkt_len();
     }

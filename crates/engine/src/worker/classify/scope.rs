@@ -17,6 +17,8 @@ pub(crate) struct Scope<'a> {
     /// The number under which the flow cache has the decisions; `None`: it has none of them.
     pub(crate) cached_as: Option<u16>,
     pub(crate) guard: Option<&'a Guard>,
+    /// The zone in which connections are tracked.
+    pub(crate) zone: Option<u16>,
     /// The decision, if it is L2 switching for every packet: only the Ethernet header matters.
     pub(crate) switched: Option<u32>,
     /// Finds packets that match no rule, if that is worth while.
@@ -50,6 +52,7 @@ impl<'a> Scope<'a> {
             lookup: &policy.lookup,
             cached_as: Some(port.0),
             guard: policy.guard.as_ref(),
+            zone: policy.zone,
             switched: policy.switched,
             shortcut,
             forward: policy.forward,
@@ -65,7 +68,9 @@ impl<'a> Scope<'a> {
         class: u16,
     ) -> Option<Self> {
         let lookup = policy.lookups.get(usize::from(class))?;
-        let shortcut = lookup.prefilter.as_ref().map(|prefilter| UnmatchedFilter {
+        // The prefilter does not know the state of a connection.
+        let prefilter = lookup.prefilter.as_ref().filter(|_| !snapshot.policy.used.state);
+        let shortcut = prefilter.map(|prefilter| UnmatchedFilter {
             prefilter,
             decision: lookup.unmatched(prefilter),
             is_switched: false,
@@ -76,6 +81,7 @@ impl<'a> Scope<'a> {
             lookup,
             cached_as: policy.cached.map(|first| first + class),
             guard: None,
+            zone: None,
             switched: None,
             shortcut,
             forward: Outcome::Allow,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::affinity::pin_to;
+use super::connection_page::ConnectionPage;
 use super::flow_page::{FlowPage, MonitorPage};
 use crate::capture::WorkerCapture;
 use crate::capture::points::CapturePoints;
@@ -20,6 +21,7 @@ use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
 use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
+use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::handoff::{Held, Peer};
 use crate::worker::state::moved_flows::MovedFlows;
 
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     RemovePeer(WorkerId),
     /// Run on this core.
     Pin(u32),
+    /// Track connections in this table; `None`: no longer.
+    SetConnections(Option<Box<WorkerConnections>>),
     /// Give away flows with verdicts that other workers own now.
     TakeFlows(Box<MovedFlows>),
     /// Keep the verdicts on these flows.
@@ -87,6 +91,8 @@ pub(crate) enum Command {
     ReadFlows(Box<FlowPage>),
     /// Write a part of the monitor's running flows to the page.
     ReadMonitor(Box<MonitorPage>),
+    /// Write a part of the connections to the page, or end them.
+    ReadConnections(Box<ConnectionPage>),
     /// Answer once every command before this one is done.
     Barrier(u64),
     /// End.
@@ -106,6 +112,9 @@ pub(crate) enum Retired {
     ),
     Points(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<CapturePoints>),
     Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
+    Connections(
+        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<WorkerConnections>,
+    ),
     Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
     Peer(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Peer>),
     Flows(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedFlows>),
@@ -129,6 +138,8 @@ pub(crate) enum Event {
     Flows(Box<FlowPage>),
     /// A part of the monitor's running flows.
     Monitor(Box<MonitorPage>),
+    /// A part of the connections.
+    Connections(Box<ConnectionPage>),
     /// A barrier was passed.
     Passed(u64),
 }
@@ -222,6 +233,11 @@ impl Worker {
                 }
             }
             Command::Pin(core) => pin_to(core),
+            Command::SetConnections(new) => {
+                if let Some(old) = std::mem::replace(&mut dp.connections, new) {
+                    self.send(Event::Retired(Retired::Connections(old)));
+                }
+            }
             Command::TakeFlows(mut flows) => {
                 flows.take(dp.id, &mut dp.flows.verdicts, dp.clock.tick);
                 self.send(Event::FlowsTaken(flows));
@@ -288,6 +304,10 @@ impl Worker {
             Command::ReadMonitor(mut page) => {
                 page.fill(dp.monitor.as_deref());
                 self.send(Event::Monitor(page));
+            }
+            Command::ReadConnections(mut page) => {
+                page.fill(dp.connections.as_deref_mut(), dp.clock.tick);
+                self.send(Event::Connections(page));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::Stop => self.stopping = true,

@@ -2,5 +2,6 @@
 
 mod affinity;
 pub(crate) mod commands;
+pub(crate) mod connection_page;
 pub(crate) mod flow_page;
 pub(crate) mod handle;

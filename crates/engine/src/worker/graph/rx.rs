@@ -26,7 +26,7 @@ use crate::worker::next::{CountedAt, Next, Side};
 use crate::worker::owner::give_to_owners;
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::groups::groups;
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::state::burst::{Burst, Context};
 use crate::worker::state::lookup_results::{PackedAction, PacketAction, PacketGroup};
 use crate::worker::state::{BURST, Datapath};
@@ -160,7 +160,7 @@ fn admit(dp: &Datapath, port: PortId, batch: &mut Batch) -> u64 {
     let (mut bytes, mut split) = (0, false);
     for mbuf in batch.as_mut_slice() {
         mbuf.set_port(PortNumber(port.0));
-        queue::clear(mbuf);
+        mark::clear(mbuf);
         bytes += u64::from(mbuf.pkt_len());
         split |= mbuf.nb_segs() != 1;
     }

@@ -19,7 +19,7 @@ use crate::interface::{PortContext, PortQueue, Shaper};
 use crate::snapshot::Snapshot;
 use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::handoff::HandoffPacket;
@@ -133,7 +133,7 @@ pub(crate) fn shape_one(dp: &mut Datapath, port: PortId, mbuf: Mbuf) {
     let Some(shaper) = dp.ports.get_mut(port).and_then(PortQueue::shaper) else {
         return note_drop(dp, port, DropReason::PortDown, &mbuf);
     };
-    let chosen = queue::of(&mbuf).and_then(|queue| shaper.queue_named(queue));
+    let chosen = mark::queue_of(&mbuf).and_then(|queue| shaper.queue_named(queue));
     let queue = chosen.unwrap_or_else(|| {
         // Packets without an IP header have the default code point.
         shaper.queue_of_dscp(key_of(&mbuf).map_or(0, |key| key.dscp))

@@ -1,7 +1,7 @@
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
 
 use dpdk::Mbuf;
-use netvm_wire::{EtherType, FlowHasher, FlowKey, Malformed};
+use netvm_wire::{Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags, parse_prefix};
 
 /// Bytes of the first copy: one cache line, which holds all headers of most packets.
 const FIRST_LINE: usize = 64;
@@ -44,6 +44,29 @@ fn read_long_key(mbuf: &Mbuf, key: &mut FlowKey) -> Result<(), Malformed> {
     let mut headers = [0u8; HEADER_BYTES];
     let copied = mbuf.copy_to(&mut headers);
     key.read_frame(&headers[..copied], mbuf.pkt_len() as usize)
+}
+
+/// Reads the key of a packet into `key`, and copies the headers to `front`. Returns how many bytes of the packet are
+/// there: the options of TCP only of segments that open a connection.
+#[inline(always)]
+pub(crate) fn read_front(
+    mbuf: &Mbuf,
+    front: &mut [u8; HEADER_BYTES],
+    key: &mut FlowKey,
+) -> Result<usize, Malformed> {
+    let length = mbuf.pkt_len() as usize;
+    if let Some(line) = front.first_chunk_mut::<FIRST_LINE>() {
+        let copied = mbuf.copy_first(line);
+        if copied > 0 && (copied == length || is_plain_v4(line)) {
+            key.read_frame(&line[..copied], length)?;
+            if copied == length || !key.tcp_flags.contains(TcpFlags::SYN) {
+                return Ok(copied);
+            }
+        }
+    }
+    let copied = mbuf.copy_to(front);
+    key.read_frame(&front[..copied], length)?;
+    Ok(copied)
 }
 
 /// The first 14 bytes of a packet without tags, as a number; `None` for any other packet.
@@ -100,6 +123,49 @@ pub(crate) fn owner_hash(key: &FlowKey) -> u64 {
     });
     let [lower, higher] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
     FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0])
+}
+
+/// What decides which worker has a packet's connection: both addresses, the same for both directions, for fragments, and
+/// for ICMP errors, which have those of the packet that they are about. `None` for a packet that is not IP.
+pub(crate) fn connection_hash_of(mbuf: &Mbuf) -> Option<u64> {
+    let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
+    let copied = read_front(mbuf, &mut front, &mut key).ok()?;
+    if !key.is_ip() {
+        return None;
+    }
+    let error = embedded_addresses(&key, &front[..copied], mbuf.pkt_len() as usize);
+    Some(connection_hash(error.unwrap_or([key.source, key.destination])))
+}
+
+/// The same for a connection between these addresses.
+pub(crate) fn connection_hash([source, destination]: [Address; 2]) -> u64 {
+    let tuple = FiveTuple { source, destination, source_port: 0, destination_port: 0, protocol: IpProto(0) };
+    tuple.symmetric_hash()
+}
+
+/// The addresses in the packet that an ICMP error is about.
+#[inline(never)]
+fn embedded_addresses(key: &FlowKey, front: &[u8], length: usize) -> Option<[Address; 2]> {
+    let is_error = match key.protocol {
+        IpProto::ICMP => matches!(key.icmp_type, 3 | 4 | 5 | 11 | 12),
+        IpProto::ICMPV6 => key.icmp_type < 128,
+        _ => false,
+    };
+    if !is_error {
+        return None;
+    }
+    let packet = front.get(parse_prefix(front, length).ok()?.l4_offset()? + 8..)?;
+    match packet.first()? >> 4 {
+        4 => {
+            let address = |at: usize| Some(Address::from_v4_octets(*packet.get(at..)?.first_chunk()?));
+            Some([address(12)?, address(16)?])
+        }
+        6 => {
+            let address = |at: usize| Some(Address::from_v6_octets(*packet.get(at..)?.first_chunk()?));
+            Some([address(8)?, address(24)?])
+        }
+        _ => None,
+    }
 }
 
 #[inline(always)]

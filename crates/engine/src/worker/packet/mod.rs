@@ -1,10 +1,10 @@
-//! Packets as bytes and in batches: reading keys, changing tags, noting queues, counting bytes, splitting a batch into
+//! Packets as bytes and in batches: reading keys, changing tags, noting queues and states, counting bytes, splitting a batch into
 //! groups.
 
 pub(crate) mod groups;
 pub(crate) mod keys;
+pub(crate) mod mark;
 pub(crate) mod packet_set;
-pub(crate) mod queue;
 pub(crate) mod retag;
 
 use dpdk::Batch;

@@ -10,6 +10,7 @@ use netvm_notify::Signaller;
 use netvm_switch::TICKS_PER_SECOND;
 
 pub(crate) mod burst;
+pub(crate) mod connections;
 pub(crate) mod flow_verdicts;
 pub(crate) mod flows;
 pub(crate) mod handoff;
@@ -33,6 +34,7 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::MAX_PASSED;
 use burst::Burst;
+use connections::WorkerConnections;
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -74,6 +76,8 @@ pub(crate) struct Datapath {
     pub(crate) in_flight: InFlight,
     pub(crate) ports: Ports,
     pub(crate) flows: Flows,
+    /// The connections of ports that track them, if there are any.
+    pub(crate) connections: Option<Box<WorkerConnections>>,
     /// Scratch space of virtual routers; `None` only while one of them works.
     pub(crate) router_burst: Option<Box<RouterBurst>>,
     /// Scratch space for packets that are looked up in rules once more: in those of the port that they leave by, and of
@@ -123,6 +127,7 @@ impl Datapath {
             nfs: NfLinks::new(signaller),
             ports: Ports::new(handoff),
             flows,
+            connections: None,
             limits,
             router_burst: Some(Box::new(RouterBurst::new())),
             bursts: (0..=MAX_PASSED).map(|_| Box::new(Burst::new())).collect(),
@@ -152,6 +157,9 @@ impl Datapath {
         clock.next_tick = (clock.now / cycles + 1) * cycles;
         self.in_flight.expect_order_again();
         self.latency.measure(self.counters.measures_latency.load(Ordering::Relaxed));
+        if let Some(connections) = &mut self.connections {
+            connections.tick(self.clock.tick, &self.counters.connections);
+        }
         if let Some(monitor) = &mut self.monitor {
             monitor.tick(&self.counters.monitor);
         }

@@ -2,6 +2,7 @@
 
 mod actions;
 mod classify;
+mod connections;
 mod offloads;
 mod queue;
 pub(super) mod rig;

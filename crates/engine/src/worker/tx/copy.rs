@@ -8,7 +8,7 @@ use dpdk::{Batch, Mbuf};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::state::Datapath;
 
 /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns packets for which no
@@ -98,7 +98,7 @@ fn copy_one(source: &Memory, from: &Mbuf, target: &Memory, to: &mut Mbuf) -> boo
     }
     to.set_port(from.port());
     to.set_user_data(from.user_data());
-    queue::copy(from, to);
+    mark::copy(from, to);
     // SAFETY: the engine owns both packets, and `length` bytes lie in the buffer of each. NFs of the source's group may
     // write to the source at the same time; then the copy is as inconsistent as the packet.
     unsafe { core::ptr::copy_nonoverlapping(from.data(), to.data(), usize::from(length)) };

@@ -12,7 +12,7 @@ use netvm_wire::segment::{GsoType, HeaderLengths, MAX_HEADERS, SegmentHeaders, S
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::worker::packet::queue;
+use crate::worker::packet::mark;
 use crate::worker::state::Datapath;
 
 /// Bytes that are searched for headers: the longest TCP and IPv4 headers after two VLAN tags, and some more.
@@ -227,7 +227,7 @@ fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Re
     buffer.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
     buffer.set_port(whole.port());
     buffer.set_user_data(whole.user_data());
-    queue::copy(whole, &mut buffer);
+    mark::copy(whole, &mut buffer);
     memory.copy_stamp(whole, &buffer);
     Ok(buffer)
 }

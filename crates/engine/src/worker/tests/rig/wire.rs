@@ -46,7 +46,7 @@ impl Device for WireDevice {
             let segment = |size| segment_of(memory, &frame, size);
             let mut mbuf = wire.segment_size.map_or_else(|| mbuf_of(memory, &frame), segment);
             // Drivers leave what the last packet in the buffer had.
-            mbuf.set_queue_id(1);
+            mbuf.set_mark(1);
             out.add(mbuf);
         }
     }

@@ -1,0 +1,79 @@
+//! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
+//! does. A table's memory is set aside at once, so that packets never wait for it.
+
+use netvm_conntrack::{Config, NoMemory, Quotas, Timeouts};
+use netvm_model::{ConnectionsConfig, Host};
+
+use super::workers::Workers;
+use crate::ids::WorkerId;
+use crate::worker::{Command, WorkerConnections};
+
+/// Tables for some workers.
+pub(crate) type Tables = Vec<(WorkerId, Box<WorkerConnections>)>;
+
+/// Whether workers have tables, and how large these are.
+#[derive(Debug)]
+pub(crate) struct ConnectionTables {
+    config: Config,
+    are_given: bool,
+}
+
+impl ConnectionTables {
+    /// No worker has a table.
+    pub(super) fn new(config: &ConnectionsConfig) -> Self {
+        Self { config: config_of(config), are_given: false }
+    }
+
+    /// Allocates the tables that workers need for a host and do not have.
+    pub(super) fn missing_for(&self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
+        let is_due = host.tracks() && !self.are_given;
+        let table = |worker| Ok((worker, self.table()?));
+        if is_due { workers.ids().map(table).collect() } else { Ok(Tables::new()) }
+    }
+
+    /// Gives workers their tables, or takes them from all if the host, which is in force, does not track connections.
+    pub(super) fn follow(&mut self, host: &Host, tables: Tables, workers: &mut Workers) {
+        for (worker, table) in tables {
+            workers.send(worker, Command::SetConnections(Some(table)));
+        }
+        if self.are_given && !host.tracks() {
+            workers.send_all(|_| Command::SetConnections(None));
+        }
+        self.are_given = host.tracks();
+    }
+
+    /// A table for a worker that is new, if the others have one.
+    pub(super) fn of_new_worker(&self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
+        self.are_given.then(|| self.table()).transpose()
+    }
+
+    fn table(&self) -> Result<Box<WorkerConnections>, NoMemory> {
+        Ok(Box::new(WorkerConnections::new(&self.config)?))
+    }
+}
+
+/// How a worker tracks connections by this configuration.
+pub(crate) fn config_of(config: &ConnectionsConfig) -> Config {
+    let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts } = *config;
+    Config {
+        sessions: limit,
+        pick_up,
+        quotas: Quotas { per_source, per_port, per_zone },
+        timeouts: Timeouts {
+            tcp_syn_sent: timeouts.tcp_syn_sent,
+            tcp_syn_recv: timeouts.tcp_syn_recv,
+            tcp_established: timeouts.tcp_established,
+            tcp_fin_wait: timeouts.tcp_fin_wait,
+            tcp_close_wait: timeouts.tcp_close_wait,
+            tcp_last_ack: timeouts.tcp_last_ack,
+            tcp_time_wait: timeouts.tcp_time_wait,
+            tcp_close: timeouts.tcp_close,
+            udp: timeouts.udp,
+            udp_stream: timeouts.udp_stream,
+            icmp: timeouts.icmp,
+            sctp: timeouts.sctp_established,
+            generic: timeouts.generic,
+        },
+        ..Config::default()
+    }
+}

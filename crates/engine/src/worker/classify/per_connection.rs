@@ -1,0 +1,127 @@
+//! The path of ports that track connections: finds the connection of each packet, whose state becomes a part of its key,
+//! and then the decision as [`PerFlow`](super::per_flow::PerFlow) does. Packets that rules accept may then begin
+//! connections. Packets that rules drop leave no trace in the table, so that a scan cannot fill it.
+//!
+//! Cost: in addition to the reference path, a copy of each packet's first cache line (all headers of packets with more
+//! of them), a look-up of its connection, prefetched in bursts, and for new ones an insertion.
+
+use dpdk::Batch;
+use netvm_conntrack::{Refusal, Zone};
+use netvm_wire::ConnState;
+
+use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
+use super::per_flow::look_up;
+use super::scope::Scope;
+use crate::policy::{NO_ROOM, OVER_QUOTA, Outcome};
+use crate::worker::packet::keys::{read_front, read_key};
+use crate::worker::packet::mark::set_state;
+use crate::worker::state::BURST;
+use crate::worker::state::burst::Burst;
+use crate::worker::state::connections::{Headers, WorkerConnections};
+use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
+
+pub(crate) struct PerConnection {
+    /// The zone of the port's connections.
+    pub(crate) zone: u16,
+}
+
+impl Classify for PerConnection {
+    fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
+        prefetch_headers(&burst.batch);
+        match cl.connections.take() {
+            Some(connections) => {
+                read_headers(connections, burst);
+                let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
+                connections.track(Zone(self.zone), cl.tick, &lengths[..count], &mut keys[..count]);
+                cl.connections = Some(connections);
+            }
+            None => expect_new(burst),
+        }
+        note_states(scope, burst);
+        look_up(cl, scope, burst);
+        if let Some(connections) = cl.connections.as_deref_mut() {
+            begin_connections(connections, self, scope, burst);
+        }
+        Classified::Each
+    }
+}
+
+/// Reads the keys and headers of all packets, and sets packets aside that cannot be parsed.
+fn read_headers(connections: &mut WorkerConnections, burst: &mut Burst) {
+    let bad = read_each(&mut connections.headers, &burst.batch, &mut burst.results);
+    if bad != 0 {
+        set_aside(bad, burst);
+        read_each(&mut connections.headers, &burst.batch, &mut burst.results);
+    }
+}
+
+/// Returns the bit mask of packets that cannot be parsed.
+fn read_each(headers: &mut Headers, batch: &Batch, results: &mut LookupResults) -> u64 {
+    let mut bad = 0u64;
+    for (n, mbuf) in batch.as_slice().iter().enumerate().take(BURST) {
+        match read_front(mbuf, &mut headers.fronts[n], &mut results.keys[n]) {
+            Ok(copied) => headers.lengths[n] = copied as u16,
+            Err(_) => bad |= 1 << n,
+        }
+        results.lengths[n] = mbuf.pkt_len();
+    }
+    bad
+}
+
+/// Reads the keys of hypothetical packets, which begin connections.
+#[cold]
+fn expect_new(burst: &mut Burst) {
+    let mut bad = 0u64;
+    for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
+        let key = &mut burst.results.keys[n];
+        bad |= u64::from(read_key(mbuf, key).is_err()) << n;
+        key.state = if key.is_ip() { ConnState::New } else { ConnState::Untracked };
+        burst.results.lengths[n] = mbuf.pkt_len();
+    }
+    if bad != 0 {
+        set_aside(bad, burst);
+    }
+}
+
+/// Notes the states for egress rules, and clears what rules do not use.
+fn note_states(scope: &Scope<'_>, burst: &mut Burst) {
+    let used = &scope.snapshot.policy.used;
+    for (key, mbuf) in burst.results.keys.iter_mut().zip(burst.batch.as_mut_slice()) {
+        set_state(mbuf, key.state);
+        *key = used.mask(*key);
+    }
+}
+
+/// Begins the connections of new packets that the rules have accepted.
+fn begin_connections(
+    connections: &mut WorkerConnections,
+    path: &PerConnection,
+    scope: &Scope<'_>,
+    burst: &mut Burst,
+) {
+    let mut new = connections.new_packets(burst.batch.len());
+    let from = scope.side.port();
+    while new != 0 {
+        let n = new.trailing_zeros() as usize;
+        new &= new - 1;
+        if !is_accepted(scope, &burst.results, n) {
+            continue;
+        }
+        if let Err(refusal) = connections.begin(n, Zone(path.zone), from) {
+            let decision = match refusal {
+                Refusal::Full => NO_ROOM,
+                _ => OVER_QUOTA,
+            };
+            burst.results.decisions[n] = decision;
+            burst.results.actions[n] = PackedAction::AS_DECIDED;
+        }
+    }
+}
+
+/// Whether a packet goes on by its decision.
+fn is_accepted(scope: &Scope<'_>, results: &LookupResults, n: usize) -> bool {
+    let decision = scope.snapshot.policy.decision(results.decisions[n]);
+    let goes_on = !matches!(scope.outcome(decision), Outcome::Drop(_) | Outcome::Reject);
+    let action = results.actions[n].unpack();
+    goes_on && !matches!(action, Action::Filter | Action::WrongVlan | Action::DropFlow)
+}

@@ -1,0 +1,142 @@
+//! Ports that track connections, in a whole worker: states in rules, and what begins a connection.
+
+use netvm_model::{ConnectionsConfig, Host};
+use netvm_wire::{FrameBuilder, TcpFlags};
+
+use super::rig::{Rig, ip, mac, udp};
+use crate::drop_reason::DropReason;
+use crate::manager::config_of;
+use crate::worker::{Command, WorkerConnections};
+
+/// Port 0 may begin connections with hosts behind port 1, which may only answer.
+const CLIENT_AND_SERVER: &str = r#"
+[[port]]
+name = "p0"
+kind = "sink"
+track = true
+forward = { out = "p1" }
+
+[[port]]
+name = "p1"
+kind = "sink"
+track = true
+acl_in = "deny"
+forward = { out = "p0" }
+
+[[rule]]
+from = "p1"
+match = { state = ["established", "related"] }
+allow = true
+"#;
+
+fn host(text: &str) -> Host {
+    netvm_config::parse("tracked", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
+}
+
+/// A worker with a table for these connections.
+fn tracking(text: &str, config: &ConnectionsConfig) -> Rig {
+    let mut rig = Rig::of(&host(text));
+    let table = Box::new(WorkerConnections::new(&config_of(config)).unwrap());
+    rig.command(Command::SetConnections(Some(table)));
+    rig
+}
+
+fn rig() -> Rig {
+    tracking(CLIENT_AND_SERVER, &ConnectionsConfig::default())
+}
+
+/// A frame from the server to the client.
+fn back() -> FrameBuilder<'static> {
+    let frame = FrameBuilder::new(mac(2), mac(1));
+    frame.ip("10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap())
+}
+
+/// The frames that leave by the other port of `from` when it receives this one.
+fn passes(rig: &mut Rig, from: usize, frame: &[u8]) -> bool {
+    rig.receive(from, frame);
+    rig.turn();
+    rig.sent(1 - from) == [frame.to_vec()]
+}
+
+fn connections(rig: &Rig) -> u32 {
+    rig.worker.dp.connections.as_ref().unwrap().table.len()
+}
+
+#[test]
+fn only_answers_of_connections_come_back() {
+    let mut rig = rig();
+    let answer = back().udp(53, 1000).to_vec().unwrap();
+    assert!(!passes(&mut rig, 1, &answer));
+    assert_eq!((rig.dropped_at(1, DropReason::Denied), connections(&rig)), (1, 0), "it leaves no trace");
+    assert!(passes(&mut rig, 0, &udp(1, 2, 53)));
+    assert_eq!(connections(&rig), 1);
+    assert!(passes(&mut rig, 1, &answer));
+    let of_other_port = back().udp(53, 1001).to_vec().unwrap();
+    assert!(!passes(&mut rig, 1, &of_other_port));
+    assert_eq!(connections(&rig), 1);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_handshake_establishes_a_connection() {
+    let mut rig = rig();
+    let syn = ip(1, 2).tcp(1000, 80, TcpFlags::SYN).numbers(100, 0).to_vec().unwrap();
+    let syn_ack = back().tcp(80, 1000, TcpFlags::SYN | TcpFlags::ACK).numbers(500, 101).to_vec().unwrap();
+    assert!(!passes(&mut rig, 1, &syn_ack));
+    assert!(passes(&mut rig, 0, &syn));
+    assert!(passes(&mut rig, 1, &syn_ack));
+    let far = back().tcp(80, 1000, TcpFlags::RST).numbers(0x7000_0000, 0).to_vec().unwrap();
+    assert!(!passes(&mut rig, 1, &far), "a reset outside of the window is invalid");
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_burst_begins_a_connection_once() {
+    let mut rig = rig();
+    (0..20).for_each(|_| rig.receive(0, &udp(1, 2, 53)));
+    rig.turn();
+    assert_eq!((rig.sent(1).len(), connections(&rig)), (20, 1));
+}
+
+#[test]
+fn a_scan_beyond_the_quota_of_its_source_is_dropped_and_others_go_on() {
+    let config = ConnectionsConfig { per_source: 8, ..ConnectionsConfig::default() };
+    let mut rig = tracking(CLIENT_AND_SERVER, &config);
+    for port in 0..100 {
+        rig.receive(0, &udp(1, 2, 1000 + port));
+    }
+    while rig.turn() > 0 {}
+    assert_eq!((rig.sent(1).len(), connections(&rig)), (8, 8));
+    assert_eq!(rig.dropped_at(0, DropReason::ConnQuota), 92);
+    let other = FrameBuilder::new(mac(3), mac(2)).ip("10.0.0.3".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    assert!(passes(&mut rig, 0, &other.udp(1, 1).to_vec().unwrap()));
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn rules_of_the_port_that_packets_leave_by_know_the_state() {
+    let text = r#"
+[[port]]
+name = "p0"
+kind = "sink"
+track = true
+forward = { out = "p1" }
+
+[[port]]
+name = "p1"
+kind = "sink"
+track = true
+forward = { out = "p0" }
+
+[[rule]]
+to = "p0"
+match = { state = "new" }
+drop = true
+"#;
+    let mut rig = tracking(text, &ConnectionsConfig::default());
+    let answer = back().udp(53, 1000).to_vec().unwrap();
+    assert!(!passes(&mut rig, 1, &answer));
+    assert_eq!(rig.dropped_at(0, DropReason::Rule), 1);
+    assert!(passes(&mut rig, 0, &udp(1, 2, 99)));
+    assert!(passes(&mut rig, 1, &back().udp(99, 1000).to_vec().unwrap()));
+}
