@@ -1,7 +1,8 @@
 //! [`Connection`]: one entry of the table.
 
-use netvm_wire::{Address, IpProto};
+use netvm_wire::IpProto;
 
+use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
 use crate::tcp::{Tcp, TcpState};
 use crate::tuple::Tuple;
@@ -39,11 +40,10 @@ impl ConnectionState {
 
 /// A connection.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub struct Connection {
     /// The direction of its first packet, and the other.
     pub(crate) tuples: [Tuple; 2],
-    /// The address of its source, as quotas count it.
-    pub(crate) counted_as: Address,
     /// Packets by direction.
     pub packets: [u64; 2],
     /// Bytes by direction.
@@ -62,18 +62,23 @@ pub struct Connection {
     pub(crate) in_use: bool,
     /// It has had an answer.
     pub(crate) is_answered: bool,
-    /// It is never evicted: its handshake is complete, or it has had an answer.
+    /// It is not evicted: it has had an answer, and if it is TCP, its handshake is complete and it is not closed.
     pub(crate) is_assured: bool,
 }
 
-/// Two cache lines and a half for both directions.
-const _: () = assert!(size_of::<Connection>() <= 256);
+/// Seconds that TCP in mid-stream may stay without an answer.
+const UNACKNOWLEDGED: u32 = 300;
+
+/// Ticks after which UDP in both directions is a stream.
+const STREAM_AFTER: u32 = 2 * TICKS_PER_SECOND;
+
+/// Three cache lines for both directions.
+const _: () = assert!(size_of::<Connection>() == 192);
 
 impl Connection {
     /// A free slot.
     pub(crate) const FREE: Self = Self {
         tuples: [Tuple::NONE; 2],
-        counted_as: Address::UNSPECIFIED,
         packets: [0; 2],
         bytes: [0; 2],
         tcp: Tcp::NEW,
@@ -126,12 +131,23 @@ impl Connection {
         now.wrapping_sub(self.deadline).cast_signed() > 0
     }
 
-    /// Its time-out in seconds.
-    pub(crate) fn timeout(&self, timeouts: &Timeouts) -> u32 {
+    /// Whether it is to be kept when the table is full.
+    pub(crate) const fn deserves_assurance(&self) -> bool {
+        match self.tuples[0].protocol {
+            IpProto::TCP => self.is_answered && self.tcp.is_open(),
+            _ => self.is_answered,
+        }
+    }
+
+    /// Its time-out in seconds at this tick.
+    pub(crate) fn timeout(&self, timeouts: &Timeouts, now: u32) -> u32 {
         match (self.tuples[0].protocol, self.is_answered) {
-            (IpProto::TCP, _) => self.tcp.state.timeout(timeouts),
-            (IpProto::UDP, false) => timeouts.udp,
-            (IpProto::UDP, true) => timeouts.udp_stream,
+            // In mid-stream, until it is answered (Linux: `nf_conntrack_tcp_timeout_unacknowledged`).
+            (IpProto::TCP, false) => self.tcp.state.timeout(timeouts).min(UNACKNOWLEDGED),
+            (IpProto::TCP, true) => self.tcp.state.timeout(timeouts),
+            // Only what goes on after the first answers is a stream, as with Linux: not each query of a name server.
+            (IpProto::UDP, true) if self.age(now) > STREAM_AFTER => timeouts.udp_stream,
+            (IpProto::UDP, _) => timeouts.udp,
             (IpProto::ICMP | IpProto::ICMPV6, _) => timeouts.icmp,
             (IpProto::SCTP, _) => timeouts.sctp,
             _ => timeouts.generic,

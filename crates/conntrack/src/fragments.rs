@@ -3,10 +3,11 @@
 //! memory.
 
 use netvm_flow_table::{NoMemory, Table};
-use netvm_wire::{FlowHasher, FlowKey};
+use netvm_wire::{FlowHasher, FlowKey, Fragment};
 
-use crate::TICKS_PER_SECOND;
-use crate::tuple::Zone;
+use crate::headers::fragment_identifier;
+use crate::tuple::{Ports, Zone};
+use crate::{Packet, TICKS_PER_SECOND};
 
 /// Seconds for which later fragments may follow (Linux: `ipfrag_time`).
 const LIFETIME: u32 = 30;
@@ -14,12 +15,22 @@ const LIFETIME: u32 = 30;
 /// What fragments of one packet have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FragmentOf {
-    pub(crate) words: [u64; 4],
-    pub(crate) rest: u64,
+    words: [u64; 4],
+    rest: u64,
 }
 
 impl FragmentOf {
-    pub(crate) fn new(key: &FlowKey, zone: Zone, identifier: u32) -> Self {
+    /// That of a fragment.
+    pub(crate) fn of(packet: &Packet<'_>) -> Option<Self> {
+        fragment_identifier(packet).map(|identifier| Self::new(packet.key, packet.zone, identifier))
+    }
+
+    /// That of a first fragment; `None` for other packets.
+    pub(crate) fn of_first(packet: &Packet<'_>) -> Option<Self> {
+        if packet.key.fragment == Fragment::First { Self::of(packet) } else { None }
+    }
+
+    fn new(key: &FlowKey, zone: Zone, identifier: u32) -> Self {
         let ([a, b], [c, d]) = (key.source.words(), key.destination.words());
         let rest = u64::from(identifier) | u64::from(key.protocol.0) << 32 | u64::from(zone.0) << 48;
         Self { words: [a, b, c, d], rest }
@@ -29,15 +40,23 @@ impl FragmentOf {
 #[derive(Clone, Copy)]
 struct Entry {
     of: FragmentOf,
-    ports: [u16; 2],
+    ports: Ports,
     deadline: u32,
     in_use: bool,
+    /// Its packet belongs to a connection.
+    is_confirmed: bool,
 }
 
-const FREE: Entry =
-    Entry { of: FragmentOf { words: [0; 4], rest: 0 }, ports: [0; 2], deadline: 0, in_use: false };
+const FREE: Entry = Entry {
+    of: FragmentOf { words: [0; 4], rest: 0 },
+    ports: Ports { numbers: [0; 2], query: 0 },
+    deadline: 0,
+    in_use: false,
+    is_confirmed: false,
+};
 
-/// Packets of which later fragments are expected, in sets of four; a set that is full forgets the entry that ends next.
+/// Packets of which later fragments are expected, in sets of four. A set that is full forgets the oldest packet, one
+/// without a connection if there is one.
 pub(crate) struct Fragments(Table<[Entry; 4]>);
 
 impl Fragments {
@@ -53,22 +72,30 @@ impl Fragments {
     }
 
     /// Notes the ports of a first fragment.
-    pub(crate) fn note(&mut self, hasher: &FlowHasher, of: FragmentOf, ports: [u16; 2], now: u32) {
+    pub(crate) fn note(&mut self, hasher: &FlowHasher, of: FragmentOf, ports: Ports, now: u32) {
         let set = self.0.at_mut(Self::place(&of, hasher));
-        let is_free = |entry: &Entry| !entry.in_use || entry.of == of;
         let left = |entry: &Entry| entry.deadline.wrapping_sub(now).cast_signed();
-        let entry = match set.iter().position(is_free) {
-            Some(free) => set.get_mut(free),
-            None => set.iter_mut().min_by_key(|entry| left(entry)),
+        // The same packet's, a free one, or the least worth keeping.
+        let worth = |entry: &&mut Entry| {
+            let is_other = entry.in_use && entry.of != of;
+            (is_other, !entry.in_use, left(entry) > 0, entry.is_confirmed, left(entry))
         };
-        if let Some(entry) = entry {
+        if let Some(entry) = set.iter_mut().min_by_key(worth) {
             let deadline = now.wrapping_add(LIFETIME * TICKS_PER_SECOND);
-            *entry = Entry { of, ports, deadline, in_use: true };
+            *entry = Entry { of, ports, deadline, in_use: true, is_confirmed: false };
+        }
+    }
+
+    /// The packet of these fragments belongs to a connection.
+    pub(crate) fn confirm(&mut self, hasher: &FlowHasher, of: &FragmentOf) {
+        let set = self.0.at_mut(Self::place(of, hasher));
+        if let Some(entry) = set.iter_mut().find(|entry| entry.in_use && entry.of == *of) {
+            entry.is_confirmed = true;
         }
     }
 
     /// The ports of a later fragment.
-    pub(crate) fn ports(&self, hasher: &FlowHasher, of: &FragmentOf, now: u32) -> Option<[u16; 2]> {
+    pub(crate) fn ports(&self, hasher: &FlowHasher, of: &FragmentOf, now: u32) -> Option<Ports> {
         let set = self.0.at(Self::place(of, hasher));
         let lives = |entry: &&Entry| {
             entry.in_use && entry.of == *of && entry.deadline.wrapping_sub(now).cast_signed() > 0

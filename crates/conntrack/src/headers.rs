@@ -1,9 +1,10 @@
 //! What tracking reads of headers beyond the flow key: TCP segments, ICMP identifiers and errors, fragment identifiers.
 //! All of it from a private copy, so that lengths cannot change between a check and a use.
 
-use netvm_wire::{Address, EtherType, FlowKey, Fragment, IpProto, TcpFlags, parse_prefix};
+use netvm_wire::{Address, FlowKey, Fragment, IpProto, TcpFlags, parse_prefix};
 
 use crate::Packet;
+use crate::tuple::{Ports, Tuple, query_of};
 
 /// A TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,35 +29,52 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Where the IP header begins.
-fn network_at(key: &FlowKey) -> usize {
-    14 + 4 * (usize::from(key.vlan.is_some()) + usize::from(key.inner_vlan.is_some()))
+/// Where the layers of an IP packet are, in bytes from the start of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layers {
+    /// The IP header.
+    pub(crate) network: usize,
+    /// The header of the protocol over IP; a later fragment has none.
+    pub(crate) transport: Option<usize>,
+    /// The end by the lengths of the headers; the padding of short frames follows it.
+    pub(crate) end: usize,
 }
 
-/// Where the transport header begins.
-fn transport_at(packet: &Packet<'_>) -> Option<usize> {
-    parse_prefix(packet.front, packet.length).ok()?.l4_offset()
-}
-
-/// Where the payload of IP ends by its header; the padding of short frames follows it.
-fn end_of(packet: &Packet<'_>, ip: usize) -> Option<usize> {
-    match packet.key.ether_type {
-        EtherType::IPV4 => Some(ip + usize::from(u16_at(packet.front, ip + 2)?)),
-        _ => Some(ip + 40 + usize::from(u16_at(packet.front, ip + 4)?)),
+/// The layers of an IP packet.
+pub(crate) fn layers(packet: &Packet<'_>) -> Option<Layers> {
+    if let Some(layers) = layers_of_plain(packet) {
+        return Some(layers);
     }
+    let headers = parse_prefix(packet.front, packet.length).ok()?;
+    let (network, transport) = (headers.l3_offset(), headers.l4_offset());
+    Some(Layers { network, transport, end: headers.payload_end() })
+}
+
+/// Those of a whole packet without IP options, extension headers or more than one VLAN tag.
+fn layers_of_plain(packet: &Packet<'_>) -> Option<Layers> {
+    let (front, key) = (packet.front, packet.key);
+    if key.fragment != Fragment::Whole {
+        return None;
+    }
+    let network = if *front.first_chunk::<14>()?.last_chunk()? == [0x81, 0] { 18 } else { 14 };
+    let (header, length) = match (*front.get(network - 2..)?.first_chunk()?, *front.get(network)?) {
+        ([0x08, 0x00], 0x45) => (20, usize::from(u16_at(front, network + 2)?)),
+        ([0x86, 0xdd], _) if *front.get(network + 6)? == key.protocol.0 => {
+            (40, 40 + usize::from(u16_at(front, network + 4)?))
+        }
+        _ => return None,
+    };
+    Some(Layers { network, transport: Some(network + header), end: network + length })
 }
 
 /// The segment of a TCP packet that is not a later fragment.
 pub(crate) fn segment(packet: &Packet<'_>) -> Option<Segment> {
-    let ip = network_at(packet.key);
-    let tcp = match packet.front.get(ip)? {
-        0x45 => ip + 20,
-        _ => transport_at(packet)?,
-    };
-    let header = packet.front.get(tcp..)?;
+    let layers = layers(packet)?;
+    let at = layers.transport?;
+    let header = packet.front.get(at..)?;
     let data_offset = usize::from(header.get(12)? >> 4) * 4;
     let flags = packet.key.tcp_flags;
-    let data = end_of(packet, ip)?.checked_sub(tcp + data_offset)?;
+    let data = layers.end.checked_sub(at + data_offset)?;
     let flag = |flag| u32::from(flags.contains(flag));
     let options = header.get(20..data_offset.min(header.len())).unwrap_or_default();
     Some(Segment {
@@ -86,85 +104,139 @@ fn scale_of(mut options: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether a packet is an ICMP or ICMPv6 error, and so about another packet.
-pub(crate) const fn is_error(key: &FlowKey) -> bool {
-    match key.protocol {
+/// What an ICMP or ICMPv6 message is to tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// A request, or a reply to one, of this kind.
+    Query(u8),
+    /// An error, about another packet.
+    Error,
+    /// Of the link: Linux does not track neighbour discovery and multicast listeners, either.
+    OfLink,
+    /// Any other.
+    Other,
+}
+
+pub(crate) const fn message(key: &FlowKey) -> Message {
+    if let Some(query) = query_of(key.protocol, key.icmp_type) {
+        return Message::Query(query);
+    }
+    match (key.protocol, key.icmp_type) {
         // Destination unreachable, source quench, redirect, time exceeded, parameter problem (RFC 792).
-        IpProto::ICMP => matches!(key.icmp_type, 3 | 4 | 5 | 11 | 12),
+        (IpProto::ICMP, 3 | 4 | 5 | 11 | 12) => Message::Error,
         // Errors are those below 128 (RFC 4443 section 2.1).
-        IpProto::ICMPV6 => key.icmp_type < 128,
-        _ => false,
+        (IpProto::ICMPV6, 0..128) => Message::Error,
+        (IpProto::ICMPV6, 130..=137 | 143) => Message::OfLink,
+        _ => Message::Other,
     }
 }
 
-/// The identifiers of an ICMP query, as if they were ports, and whether it may begin a connection. `None`: another
-/// message.
-pub(crate) fn query(packet: &Packet<'_>) -> Option<([u16; 2], bool)> {
-    let (key, request) = (packet.key, packet.key.icmp_type);
-    let begins = match (key.protocol, request) {
-        (IpProto::ICMP, 8 | 13 | 17) | (IpProto::ICMPV6, 128) => true,
-        (IpProto::ICMP, 0 | 14 | 18) | (IpProto::ICMPV6, 129) => false,
-        _ => return None,
-    };
-    let identifier = u16_at(packet.front, transport_at(packet)? + 4)?;
-    Some(([identifier; 2], begins))
+/// The identifier of an ICMP query.
+pub(crate) fn identifier(packet: &Packet<'_>) -> Option<u16> {
+    u16_at(packet.front, layers(packet)?.transport? + 4)
 }
 
-/// The packet that an error is about.
+/// The packet that an ICMP error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Embedded {
-    pub(crate) key: FlowKey,
-    pub(crate) ports: [u16; 2],
+    pub(crate) tuple: Tuple,
     /// The sequence number of a TCP segment.
     pub(crate) sequence: Option<u32>,
+    /// Its layers. The end is that of the error.
+    pub(crate) layers: Layers,
 }
 
-/// The packet that an ICMP error is about: its first headers.
+/// Reads the packet that an ICMP error is about from its first headers.
 pub(crate) fn embedded(packet: &Packet<'_>) -> Option<Embedded> {
-    let ip = packet.front.get(transport_at(packet)? + 8..)?;
-    let (mut key, transport) = match ip.first()? >> 4 {
-        4 => {
-            let address = |at: usize| Some(Address::from_v4_octets(*ip.get(at..)?.first_chunk()?));
-            // A later fragment has no ports.
-            if u16_at(ip, 6)? & 0x1fff != 0 {
-                return None;
-            }
-            let key = FlowKey { source: address(12)?, destination: address(16)?, ..FlowKey::EMPTY };
-            (
-                FlowKey { ether_type: EtherType::IPV4, protocol: IpProto(*ip.get(9)?), ..key },
-                usize::from(ip[0] & 15) * 4,
-            )
-        }
-        6 => {
-            let address = |at: usize| Some(Address::from_v6_octets(*ip.get(at..)?.first_chunk()?));
-            let key = FlowKey { source: address(8)?, destination: address(24)?, ..FlowKey::EMPTY };
-            (FlowKey { ether_type: EtherType::IPV6, protocol: IpProto(*ip.get(6)?), ..key }, 40)
-        }
-        _ => return None,
+    const ICMP_HEADER: usize = 8;
+    let outer = layers(packet)?;
+    let network = outer.transport? + ICMP_HEADER;
+    let (key, length) = match packet.key.protocol {
+        IpProto::ICMP => embedded_v4(packet.front.get(network..)?)?,
+        _ => embedded_v6(packet.front.get(network..)?)?,
     };
-    let transport = ip.get(transport..)?;
+    let at = network + length;
+    let transport = packet.front.get(at..)?;
     let ports = match key.protocol {
-        IpProto::ICMP | IpProto::ICMPV6 => [u16_at(transport, 4)?; 2],
-        IpProto::TCP | IpProto::UDP | IpProto::SCTP => [u16_at(transport, 0)?, u16_at(transport, 2)?],
-        _ => [0; 2],
+        IpProto::ICMP | IpProto::ICMPV6 => {
+            let query = query_of(key.protocol, *transport.first()?)?;
+            Ports { numbers: [u16_at(transport, 4)?; 2], query }
+        }
+        protocol if protocol.has_ports() => {
+            Ports { numbers: [u16_at(transport, 0)?, u16_at(transport, 2)?], query: 0 }
+        }
+        _ => Ports::default(),
     };
-    (key.source_port, key.destination_port) = (ports[0], ports[1]);
     let sequence = if key.protocol == IpProto::TCP { Some(u32_at(transport, 4)?) } else { None };
-    Some(Embedded { key, ports, sequence })
+    let layers = Layers { network, transport: Some(at), end: outer.end };
+    Some(Embedded { tuple: Tuple::of(&key, ports, packet.zone), sequence, layers })
+}
+
+/// Addresses and protocol, and the length of the header. `None` for a later fragment, which has no ports.
+fn embedded_v4(ip: &[u8]) -> Option<(FlowKey, usize)> {
+    const OFFSET: u16 = 0x1fff;
+    let header: &[u8; 20] = ip.first_chunk()?;
+    if header[0] >> 4 != 4 || header[0] & 15 < 5 || u16_at(ip, 6)? & OFFSET != 0 {
+        return None;
+    }
+    let source = Address::from_v4_octets(*ip.get(12..)?.first_chunk()?);
+    let destination = Address::from_v4_octets(*ip.get(16..)?.first_chunk()?);
+    let key = FlowKey { source, destination, protocol: IpProto(header[9]), ..FlowKey::EMPTY };
+    Some((key, usize::from(header[0] & 15) * 4))
+}
+
+/// Like [`embedded_v4`], past extension headers.
+fn embedded_v6(ip: &[u8]) -> Option<(FlowKey, usize)> {
+    let header: &[u8; 40] = ip.first_chunk()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let source = Address::from_v6_octets(*ip.get(8..)?.first_chunk()?);
+    let destination = Address::from_v6_octets(*ip.get(24..)?.first_chunk()?);
+    let Extensions { fragment, protocol, end } = walk_extensions(ip)?;
+    let has_ports = fragment.is_none_or(|(_, is_later)| !is_later);
+    has_ports.then_some((FlowKey { source, destination, protocol, ..FlowKey::EMPTY }, end))
+}
+
+/// What follows an IPv6 header.
+struct Extensions {
+    /// The fragment header, if there is one: where it is, and whether the packet is a later fragment.
+    fragment: Option<(usize, bool)>,
+    /// The protocol after the extension headers that were read.
+    protocol: IpProto,
+    /// Where it begins.
+    end: usize,
+}
+
+/// Walks the extension headers, up to a fragment header after which a later fragment has none.
+fn walk_extensions(ip: &[u8]) -> Option<Extensions> {
+    const OFFSET: u16 = 0xfff8;
+    let mut walk = Extensions { fragment: None, protocol: IpProto(*ip.get(6)?), end: 40 };
+    loop {
+        let at = walk.end;
+        walk.end += match walk.protocol {
+            IpProto::HOP_BY_HOP | IpProto::ROUTING | IpProto::DESTINATION_OPTIONS => {
+                (usize::from(*ip.get(at + 1)?) + 1) * 8
+            }
+            IpProto::FRAGMENT if walk.fragment.is_none() => {
+                walk.fragment = Some((at, u16_at(ip, at + 2)? & OFFSET != 0));
+                8
+            }
+            _ => return Some(walk),
+        };
+        walk.protocol = IpProto(*ip.get(at)?);
+        if walk.fragment.is_some_and(|(_, is_later)| is_later) {
+            return Some(walk);
+        }
+    }
 }
 
 /// What fragments of one packet have in common, besides addresses and protocol.
 pub(crate) fn fragment_identifier(packet: &Packet<'_>) -> Option<u32> {
-    const FRAGMENT: u8 = 44;
-    let ip = network_at(packet.key);
-    if packet.key.ether_type == EtherType::IPV4 {
-        return u16_at(packet.front, ip + 4).map(u32::from);
+    let ip = packet.front.get(layers(packet)?.network..)?;
+    if ip.first()? >> 4 == 4 {
+        return u16_at(ip, 4).map(u32::from);
     }
-    let (mut next, mut at) = (*packet.front.get(ip + 6)?, ip + 40);
-    // Hop-by-hop, routing and destination options may come before (RFC 8200 section 4.1).
-    while matches!(next, 0 | 43 | 60) {
-        next = *packet.front.get(at)?;
-        at += (usize::from(*packet.front.get(at + 1)?) + 1) * 8;
-    }
-    if next == FRAGMENT { u32_at(packet.front, at + 4) } else { None }
+    let (at, _) = walk_extensions(ip)?.fragment?;
+    u32_at(ip, at + 4)
 }

@@ -26,11 +26,14 @@ mod connection;
 mod fragments;
 mod headers;
 mod index;
+mod kind;
+mod moves;
 mod quotas;
 mod slots;
 mod table;
 mod tcp;
 mod tuple;
+mod views;
 
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState};

@@ -61,21 +61,21 @@ impl Slots {
             self.free = self.get(slot).older;
             slot
         };
-        let (serial, newest) = (self.get(slot).serial.wrapping_add(1), self.newest);
-        *self.get_mut(slot) = Connection { serial, in_use: true, older: newest, newer: NONE, ..*connection };
-        match newest {
-            NONE => self.oldest = slot,
-            newest => self.get_mut(newest).newer = slot,
-        }
-        (self.newest, self.in_use, self.evictable) = (slot, self.in_use + 1, self.evictable + 1);
+        let serial = self.get(slot).serial.wrapping_add(1);
+        *self.get_mut(slot) = Connection { serial, in_use: true, is_assured: false, ..*connection };
+        self.in_use += 1;
+        self.link(slot);
         slot
     }
 
-    /// The connection is never evicted from now on.
-    pub(crate) fn assure(&mut self, slot: u32) {
-        if !std::mem::replace(&mut self.get_mut(slot).is_assured, true) {
-            self.unlink(slot);
+    /// Takes a connection out of the list, or puts it at the end, as it deserves.
+    pub(crate) fn follow_assurance(&mut self, slot: u32) {
+        let connection = self.get_mut(slot);
+        let is_assured = connection.deserves_assurance();
+        if std::mem::replace(&mut connection.is_assured, is_assured) == is_assured {
+            return;
         }
+        if is_assured { self.unlink(slot) } else { self.link(slot) }
     }
 
     /// Frees a slot.
@@ -86,6 +86,18 @@ impl Slots {
         let (serial, older) = (self.get(slot).serial, self.free);
         *self.get_mut(slot) = Connection { serial, older, ..Connection::FREE };
         (self.free, self.in_use) = (slot, self.in_use - 1);
+    }
+
+    /// Puts a slot at the end of the list.
+    fn link(&mut self, slot: u32) {
+        let older = self.newest;
+        let connection = self.get_mut(slot);
+        (connection.older, connection.newer) = (older, NONE);
+        match older {
+            NONE => self.oldest = slot,
+            older => self.get_mut(older).newer = slot,
+        }
+        (self.newest, self.evictable) = (slot, self.evictable + 1);
     }
 
     fn unlink(&mut self, slot: u32) {

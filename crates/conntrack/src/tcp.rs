@@ -87,7 +87,8 @@ pub(crate) fn kind_of(flags: TcpFlags) -> Option<Kind> {
 pub(crate) enum Handled {
     /// It belongs to the connection.
     Valid,
-    /// A SYN of a connection whose handshake is complete: a retransmission, or a guess. The receiver knows which.
+    /// It may belong to the connection, and its receiver knows: a SYN after the handshake, or a reset in the window that
+    /// is not the next segment. The receiver answers with a challenge acknowledgment (RFC 5961 sections 3 and 4).
     WithoutEffect,
     /// It cannot belong to the connection, which is unchanged.
     Invalid,
@@ -102,18 +103,33 @@ struct End {
     offered: u32,
     /// The largest window offered to the other end.
     window: u32,
-    /// Shift of its windows (RFC 7323 section 2).
+    /// Before the handshake is complete, the sequence number after its SYN; after it has sent FIN, the one after that.
+    mark: u32,
+    /// The last sequence number that it has acknowledged.
+    acknowledged: u32,
+    /// Shift of its windows (RFC 7323 section 2), or [`NO_SCALE`].
     scale: u8,
-    /// Its SYN had the option of window scaling.
-    has_scale: bool,
     /// It has sent a segment that was seen.
     is_known: bool,
-    /// It has sent FIN, with this as the sequence number after it.
-    fin: Option<u32>,
+    /// It has acknowledged something.
+    has_acknowledged: bool,
+    has_sent_fin: bool,
 }
 
-const UNKNOWN: End =
-    End { end: 0, offered: 0, window: 0, scale: 0, has_scale: false, is_known: false, fin: None };
+/// Its SYN was not seen, or did not have the option of window scaling.
+const NO_SCALE: u8 = u8::MAX;
+
+const UNKNOWN: End = End {
+    end: 0,
+    offered: 0,
+    window: 0,
+    mark: 0,
+    acknowledged: 0,
+    scale: NO_SCALE,
+    is_known: false,
+    has_acknowledged: false,
+    has_sent_fin: false,
+};
 
 /// A TCP connection.
 #[derive(Clone, Copy, Debug)]
@@ -140,42 +156,51 @@ impl Tcp {
         let mut tcp = Self::NEW;
         match kind_of(segment.flags)? {
             Kind::Syn => {}
-            Kind::Ack | Kind::Fin if picks_up => {
-                let state = if segment.flags.contains(TcpFlags::FIN) {
-                    TcpState::FinWait
-                } else {
-                    TcpState::Established
-                };
-                (tcp.state, tcp.is_liberal) = (state, true);
-            }
+            Kind::Ack if picks_up => (tcp.state, tcp.is_liberal) = (TcpState::Established, true),
             _ => return None,
         }
         tcp.note(0, segment);
         Some(tcp)
     }
 
-    /// Whether the handshake is complete.
-    pub(crate) fn is_established(&self) -> bool {
-        self.state >= TcpState::Established
+    /// Whether the handshake is complete, and the connection has not ended.
+    pub(crate) const fn is_open(&self) -> bool {
+        !matches!(
+            self.state,
+            TcpState::SynSent | TcpState::SynReceived | TcpState::TimeWait | TcpState::Closed
+        )
     }
 
-    /// Whether a SYN may begin another connection between the same ends.
-    pub(crate) const fn may_begin_again(&self) -> bool {
+    /// Whether a segment begins another connection between the same ends.
+    pub(crate) fn begins_again(&self, segment: &Segment) -> bool {
         matches!(self.state, TcpState::TimeWait | TcpState::Closed)
+            && kind_of(segment.flags) == Some(Kind::Syn)
+    }
+
+    /// Whether an ICMP error may be about a segment of this end with this sequence number (RFC 5927 section 4.1).
+    pub(crate) fn may_have_sent(&self, end: usize, sequence: u32) -> bool {
+        let [own, other] = [&self.ends[end], &self.ends[1 - end]];
+        let first = own.end.wrapping_sub(other.window.max(LEAST_BACK));
+        self.is_liberal || own.is_known && !is_after(sequence, own.end) && !is_after(first, sequence)
     }
 
     /// Handles a segment of the end that began the connection (0), or of the other one (1).
     pub(crate) fn handle(&mut self, from: usize, segment: &Segment) -> Handled {
         let Some(kind) = kind_of(segment.flags) else { return Handled::Invalid };
-        let (is_syn, is_reply) = (matches!(kind, Kind::Syn | Kind::SynAck), from == 1);
-        if !self.may_come(kind, is_reply, segment) {
+        let is_syn = matches!(kind, Kind::Syn | Kind::SynAck);
+        if !self.may_come(kind, from, segment) {
             return Handled::Invalid;
         }
-        if is_syn && self.state >= TcpState::Established {
+        if self.state >= TcpState::Established && is_syn
+            || self.state == TcpState::SynReceived && kind == Kind::Syn
+        {
             return Handled::WithoutEffect;
         }
         if !is_syn && !self.is_in_window(from, segment) {
             return Handled::Invalid;
+        }
+        if kind == Kind::Rst && self.state == TcpState::Established && !self.is_next(from, segment.sequence) {
+            return Handled::WithoutEffect;
         }
         self.note(from, segment);
         self.state = self.next(kind, from, segment);
@@ -183,18 +208,30 @@ impl Tcp {
     }
 
     /// Whether a segment of this kind may come in this state.
-    fn may_come(&self, kind: Kind, is_reply: bool, segment: &Segment) -> bool {
-        let other = &self.ends[usize::from(!is_reply)];
+    fn may_come(&self, kind: Kind, from: usize, segment: &Segment) -> bool {
+        let other = &self.ends[1 - from];
+        let has_ack = segment.flags.contains(TcpFlags::ACK);
+        // All of the SYN's data need not be acknowledged with it (RFC 7413 section 3).
+        let answers_syn = other.is_known
+            && !is_after(segment.acknowledgment, other.end)
+            && !is_after(other.mark, segment.acknowledgment);
         match (self.state, kind) {
             (TcpState::SynSent, Kind::Ack | Kind::Fin) => false,
             // An answer acknowledges the SYN (RFC 9293 section 3.10.7.3).
-            (TcpState::SynSent, Kind::SynAck) => other.is_known && segment.acknowledgment == other.end,
-            (TcpState::SynSent, Kind::Rst) if is_reply => {
-                segment.flags.contains(TcpFlags::ACK) && segment.acknowledgment == other.end
+            (TcpState::SynSent | TcpState::SynReceived, Kind::SynAck) => answers_syn,
+            (TcpState::SynSent, Kind::Rst) if from == 1 => has_ack && answers_syn,
+            // Linux: what the other end has acknowledged cannot be reset.
+            (_, Kind::Rst) => {
+                self.is_liberal || !other.has_acknowledged || !is_after(other.acknowledged, segment.sequence)
             }
-            (TcpState::SynReceived, Kind::SynAck) => segment.acknowledgment == other.end,
             (_, _) => true,
         }
+    }
+
+    /// Whether a sequence number is the next one of an end, as far as the other end or its own segments say.
+    fn is_next(&self, from: usize, sequence: u32) -> bool {
+        let (own, other) = (&self.ends[from], &self.ends[1 - from]);
+        !other.has_acknowledged || sequence == other.acknowledged || sequence == own.end
     }
 
     fn is_in_window(&self, from: usize, segment: &Segment) -> bool {
@@ -206,45 +243,46 @@ impl Tcp {
         let end = begin.wrapping_add(segment.length);
         let back = own.window.max(LEAST_BACK);
         let first = own.end.wrapping_sub(other.window);
-        let data_fits = !is_after(begin, own.offered) && is_after(end, first.wrapping_sub(1));
-        if !segment.flags.contains(TcpFlags::ACK) {
-            return data_fits;
-        }
-        let acknowledges = !is_after(segment.acknowledgment, other.end)
-            && is_after(segment.acknowledgment, other.end.wrapping_sub(back).wrapping_sub(1));
-        data_fits && acknowledges
+        let data_fits = !is_after(begin, own.offered) && !is_after(first, end);
+        let oldest = other.end.wrapping_sub(back);
+        let acknowledges =
+            !is_after(segment.acknowledgment, other.end) && !is_after(oldest, segment.acknowledgment);
+        data_fits && (acknowledges || !segment.flags.contains(TcpFlags::ACK))
     }
 
     /// Notes what an end has sent and offered.
     fn note(&mut self, from: usize, segment: &Segment) {
+        let Segment { sequence, acknowledgment, .. } = *segment;
         let is_syn = segment.flags.contains(TcpFlags::SYN);
-        let scales = self.ends[0].has_scale && self.ends[1].has_scale;
-        let end = segment.sequence.wrapping_add(segment.length);
-        let [own, other] = match (&mut self.ends, from) {
-            ([first, second], 0) => [first, second],
-            ([first, second], _) => [second, first],
-        };
-        if is_syn {
-            own.has_scale = segment.scale.is_some();
-            own.scale = segment.scale.unwrap_or(0).min(14);
-        }
+        let scales = self.ends.iter().all(|end| end.scale != NO_SCALE);
+        let end = sequence.wrapping_add(segment.length);
+        let [first, second] = &mut self.ends;
+        let (own, other) = if from == 0 { (first, second) } else { (second, first) };
         // Windows of SYN segments are not scaled (RFC 7323 section 2.2).
         let shift = if scales && !is_syn { own.scale } else { 0 };
         let window = (u32::from(segment.window) << shift).max(1);
-        if !own.is_known || is_syn && self.state < TcpState::Established {
+        if is_syn {
+            own.scale = segment.scale.map_or(NO_SCALE, |shift| shift.min(14));
+            own.mark = sequence.wrapping_add(1);
+        }
+        if !own.is_known || is_syn {
             (own.end, own.is_known) = (end, true);
-            if !is_after(own.offered, end) {
-                own.offered = end;
+            // The window of a SYN offers before its end acknowledges anything (RFC 7413 section 4.2.2).
+            if !other.has_acknowledged {
+                own.offered = end.wrapping_add(other.window);
             }
         } else if is_after(end, own.end) {
             own.end = end;
         }
         own.window = own.window.max(window);
         if segment.flags.contains(TcpFlags::FIN) {
-            own.fin = Some(end);
+            (own.mark, own.has_sent_fin) = (end, true);
         }
         if segment.flags.contains(TcpFlags::ACK) {
-            let offered = segment.acknowledgment.wrapping_add(window);
+            if !own.has_acknowledged || is_after(acknowledgment, own.acknowledged) {
+                (own.acknowledged, own.has_acknowledged) = (acknowledgment, true);
+            }
+            let offered = acknowledgment.wrapping_add(window);
             if !other.is_known || is_after(offered, other.offered) {
                 other.offered = offered;
             }
@@ -253,9 +291,9 @@ impl Tcp {
 
     /// The state after a valid segment that was noted.
     fn next(&self, kind: Kind, from: usize, segment: &Segment) -> TcpState {
-        let both_fin = self.ends.iter().all(|end| end.fin.is_some());
-        let acknowledges_fin =
-            self.ends[1 - from].fin.is_some_and(|fin| !is_after(fin, segment.acknowledgment));
+        let other = &self.ends[1 - from];
+        let both_fin = self.ends.iter().all(|end| end.has_sent_fin);
+        let acknowledges_fin = other.has_sent_fin && !is_after(other.mark, segment.acknowledgment);
         match (self.state, kind) {
             (_, Kind::Rst) => TcpState::Closed,
             (TcpState::SynSent, Kind::SynAck) => TcpState::SynReceived,
@@ -263,6 +301,7 @@ impl Tcp {
             (state @ (TcpState::TimeWait | TcpState::Closed), _) => state,
             (TcpState::LastAck, Kind::Ack) if acknowledges_fin => TcpState::TimeWait,
             (_, Kind::Fin) if both_fin => TcpState::LastAck,
+            (TcpState::CloseWait, Kind::Fin) => TcpState::CloseWait,
             (_, Kind::Fin) => TcpState::FinWait,
             (TcpState::FinWait, Kind::Ack) if acknowledges_fin => TcpState::CloseWait,
             (state, _) => state,

@@ -6,6 +6,33 @@ use netvm_wire::{Address, FlowHasher, FlowKey, IpProto};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Zone(pub u16);
 
+/// Ports, or what takes their place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ports {
+    /// Source and destination; the identifier of an ICMP query in both.
+    pub(crate) numbers: [u16; 2],
+    /// The kind of an ICMP query, odd for a reply; 0 for other protocols. So a query in the direction of replies is not
+    /// taken for one.
+    pub(crate) query: u8,
+}
+
+/// The kind of an ICMP or ICMPv6 query; `None`: another message.
+pub(crate) const fn query_of(protocol: IpProto, icmp_type: u8) -> Option<u8> {
+    Some(match (protocol, icmp_type) {
+        // Echo.
+        (IpProto::ICMP, 8) | (IpProto::ICMPV6, 128) => 2,
+        (IpProto::ICMP, 0) | (IpProto::ICMPV6, 129) => 3,
+        // Timestamp, information (RFC 792), address mask (RFC 950).
+        (IpProto::ICMP, 13) => 4,
+        (IpProto::ICMP, 14) => 5,
+        (IpProto::ICMP, 15) => 6,
+        (IpProto::ICMP, 16) => 7,
+        (IpProto::ICMP, 17) => 8,
+        (IpProto::ICMP, 18) => 9,
+        _ => return None,
+    })
+}
+
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
@@ -19,6 +46,8 @@ pub struct Tuple {
     pub destination_port: u16,
     /// Protocol.
     pub protocol: IpProto,
+    /// As [`Ports::query`].
+    pub(crate) query: u8,
     /// Zone.
     pub zone: Zone,
 }
@@ -31,13 +60,15 @@ impl Tuple {
         source_port: 0,
         destination_port: 0,
         protocol: IpProto(0),
+        query: 0,
         zone: Zone(0),
     };
 
     /// That of a packet with these ports.
-    pub(crate) const fn of(key: &FlowKey, [source_port, destination_port]: [u16; 2], zone: Zone) -> Self {
+    pub(crate) const fn of(key: &FlowKey, ports: Ports, zone: Zone) -> Self {
         let FlowKey { source, destination, protocol, .. } = *key;
-        Self { source, destination, source_port, destination_port, protocol, zone }
+        let Ports { numbers: [source_port, destination_port], query } = ports;
+        Self { source, destination, source_port, destination_port, protocol, query, zone }
     }
 
     /// The other direction.
@@ -48,6 +79,7 @@ impl Tuple {
             destination: self.source,
             source_port: self.destination_port,
             destination_port: self.source_port,
+            query: if self.query == 0 { 0 } else { self.query ^ 1 },
             ..*self
         }
     }
@@ -55,7 +87,7 @@ impl Tuple {
     pub(crate) fn hash(&self, hasher: &FlowHasher) -> u32 {
         let ([a, b], [c, d]) = (self.source.words(), self.destination.words());
         let ports = u64::from(self.source_port) | u64::from(self.destination_port) << 16;
-        hasher.words([a, b, c, d, ports | u64::from(self.protocol.0) << 32 | u64::from(self.zone.0) << 48])
-            as u32
+        let kind = u64::from(self.protocol.0) | u64::from(self.query) << 8 | u64::from(self.zone.0) << 16;
+        hasher.words([a, b, c, d, ports | kind << 32]) as u32
     }
 }

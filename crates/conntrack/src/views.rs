@@ -1,0 +1,74 @@
+//! What can be seen of connections, and ending them by hand.
+
+use crate::connection::{Connection, ConnectionId};
+use crate::table::{Connections, Ended};
+
+impl Connections {
+    /// A connection, if it still lives.
+    #[must_use]
+    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        let connection = self.slots.get(id.slot);
+        (connection.in_use && connection.serial == id.serial).then_some(connection)
+    }
+
+    /// The connections in `count` slots from `first` on that live at this tick.
+    pub fn page(
+        &self,
+        first: u32,
+        count: u32,
+        now: u32,
+    ) -> impl Iterator<Item = (ConnectionId, &Connection)> + '_ {
+        let end = first.saturating_add(count).min(self.slots.most);
+        let live = move |slot: &u32| {
+            let connection = self.slots.get(*slot);
+            connection.in_use && !connection.has_expired(now)
+        };
+        (first..end).filter(live).map(|slot| (self.id(slot), self.slots.get(slot)))
+    }
+
+    /// Ends a connection, if it still lives. Returns whether it did.
+    pub fn end(&mut self, id: ConnectionId) -> bool {
+        let lives = self.get(id).is_some();
+        if lives {
+            self.remove(id.slot);
+            self.ended.flushed += 1;
+        }
+        lives
+    }
+
+    /// Slots, for [`Connections::page`].
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.slots.most
+    }
+
+    /// Connections now, also those whose time is over but that the hand has not passed.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.slots.in_use
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Those that may be evicted: their handshake is not complete, or they have had no answer.
+    #[must_use]
+    pub const fn incomplete(&self) -> u32 {
+        self.slots.evictable
+    }
+
+    /// How many have begun.
+    #[must_use]
+    pub const fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// How many have ended, and why.
+    #[must_use]
+    pub const fn ended(&self) -> Ended {
+        self.ended
+    }
+}
