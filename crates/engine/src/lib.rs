@@ -21,9 +21,9 @@ mod snapshot;
 mod worker;
 
 pub use counters::{
-    ChainCounters, ChainCounts, ConnectionCounters, ConnectionCounts, Counter, DropCounts, Drops, InterfaceCounters, InterfaceCounts, LinkCounters,
-    LinkCounts, MonitorCounts, PortCounters, PortCounts, RouterCounters, RouterCounts, Stage, StageCounters,
-    WorkerCounters, WorkerCounts,
+    ChainCounters, ChainCounts, ConnectionCounters, ConnectionCounts, Counter, DropCounts, Drops,
+    InterfaceCounters, InterfaceCounts, LinkCounters, LinkCounts, MonitorCounts, PortCounters, PortCounts,
+    RouterCounters, RouterCounts, Stage, StageCounters, WorkerCounters, WorkerCounts,
 };
 pub use drop_reason::{DropReason, Violation};
 pub use ids::{
@@ -33,11 +33,11 @@ pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, ConnectionView, CoresError,
-    Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState, InstanceView,
-    LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
-    QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
-    TraceRead, TraceSpec, UnknownRouter, WorkerView,
+    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView,
+    ConnectionView, CoresError, Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets,
+    InstanceState, InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker,
+    PreparedCapture, PreparedTrace, QueueView, RoleTotals, RouterView, StageView, StartError,
+    StartTraceError, ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -13,7 +13,7 @@ use netvm_model::{EngineConfig, Host};
 use super::cores::{Cores, CoresError, StartError};
 use super::nfs::group::GroupState;
 use super::ports::{Changed, Configured, Tolerance};
-use super::resize::{self, Phase, Resize, flows::move_verdicts};
+use super::resize::{self, Phase, Resize, connections::move_connections, flows::move_verdicts};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, WorkerId};
 use crate::interface::{OpenError, XskQueues};
@@ -351,6 +351,7 @@ impl Engine {
             self.resizes.set_owners(Arc::clone(&owners));
             self.publisher().send_snapshots();
             move_verdicts(&owners, &self.nfs, &mut self.workers);
+            move_connections(&owners, &mut self.workers);
             resize.flows_divided();
         } else {
             resize.try_again();

@@ -200,7 +200,10 @@ impl Engine {
                     self.captures.capture_returned(worker, capture, &self.reaper);
                 }
                 // What comes here is too late: nobody waits for it any more.
-                Event::PortRetired(..) | Event::QueueTaken(_) | Event::FlowsTaken(_) => {}
+                Event::PortRetired(..)
+                | Event::QueueTaken(_)
+                | Event::FlowsTaken(_)
+                | Event::ConnectionsTaken(_) => {}
                 Event::Retired(_) => {}
             }
         }

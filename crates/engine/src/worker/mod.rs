@@ -62,6 +62,7 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
+pub(crate) use state::moved_connections::{MovedConnections, owner_of};
 pub(crate) use state::moved_flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};

@@ -7,7 +7,7 @@ use netvm_api::{StepKind, TracedStep};
 use netvm_engine::{Lost, NfVerdict, Step};
 use netvm_model::{Chain, Host, PortId, RoleId, Rule, RuleId};
 use netvm_policy::Names;
-use netvm_wire::{Address, FiveTuple, FlowKey};
+use netvm_wire::{ConnState, Address, FiveTuple, FlowKey};
 
 /// The step of a packet of `length` bytes, without its time.
 pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedStep> {
@@ -202,7 +202,11 @@ pub(super) fn flow(key: &FlowKey) -> String {
     };
     let flags: String =
         key.tcp_flags.iter_names().map(|(name, _)| format!(" {}", name.to_lowercase())).collect();
-    format!("{what}{flags}{vlan}")
+    let state = match key.state {
+        ConnState::Untracked => String::new(),
+        state => format!(" state {}", state.name()),
+    };
+    format!("{what}{flags}{vlan}{state}")
 }
 
 #[cfg(test)]

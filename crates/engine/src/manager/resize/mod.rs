@@ -14,6 +14,7 @@
 //! If NFs do not return packets in this time, the step is tried again with more time, and at last done without them:
 //! the ports are closed and opened again.
 
+pub(super) mod connections;
 pub(super) mod flows;
 
 use std::collections::VecDeque;

@@ -23,6 +23,7 @@ use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::handoff::{Held, Peer};
+use crate::worker::state::moved_connections::MovedConnections;
 use crate::worker::state::moved_flows::MovedFlows;
 
 /// A command from the manager to a worker.
@@ -67,6 +68,10 @@ pub(crate) enum Command {
     SetConnections(Option<Box<WorkerConnections>>),
     /// Give away flows with verdicts that other workers own now.
     TakeFlows(Box<MovedFlows>),
+    /// Give away connections that other workers own now.
+    TakeConnections(Box<MovedConnections>),
+    /// Keep these connections.
+    GiveConnections(Box<MovedConnections>),
     /// Keep the verdicts on these flows.
     GiveFlows(Box<MovedFlows>),
     /// Exchange packets with this NF thread.
@@ -112,12 +117,13 @@ pub(crate) enum Retired {
     ),
     Points(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<CapturePoints>),
     Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
-    Connections(
-        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<WorkerConnections>,
-    ),
+    Connections(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<WorkerConnections>),
     Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
     Peer(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Peer>),
     Flows(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedFlows>),
+    MovedConnections(
+        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedConnections>,
+    ),
 }
 
 /// An event from a worker.
@@ -128,6 +134,8 @@ pub(crate) enum Event {
     QueueTaken(Option<Box<PortQueue>>),
     /// Flows that other workers own now.
     FlowsTaken(Box<MovedFlows>),
+    /// Connections that other workers own now.
+    ConnectionsTaken(Box<MovedConnections>),
     /// Something else that this worker no longer uses, to be freed.
     Retired(Retired),
     /// A traced packet has ended.
@@ -245,6 +253,14 @@ impl Worker {
             Command::GiveFlows(flows) => {
                 dp.flows.verdicts.add_moved(&flows, dp.clock.tick);
                 self.send(Event::Retired(Retired::Flows(flows)));
+            }
+            Command::TakeConnections(mut moved) => {
+                moved.take(dp.id, dp.connections.as_deref_mut(), dp.clock.tick);
+                self.send(Event::ConnectionsTaken(moved));
+            }
+            Command::GiveConnections(moved) => {
+                moved.give(dp.connections.as_deref_mut());
+                self.send(Event::Retired(Retired::MovedConnections(moved)));
             }
             Command::AddLink(link, in_flight) => dp.add_link(link, in_flight),
             Command::RemoveLink(id) => {

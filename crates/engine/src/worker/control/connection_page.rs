@@ -81,7 +81,8 @@ impl ConnectionPage {
         let table = &mut connections.table;
         let mut slot = first;
         while slot < first.saturating_add(SLOTS) && slot < table.capacity() {
-            let found = table.page(slot, 1, now).next().map(|(id, connection)| (id, self.view(connection, now)));
+            let found =
+                table.page(slot, 1, now).next().map(|(id, connection)| (id, self.view(connection, now)));
             if let Some((id, view)) = found {
                 if self.filter.accepts(&view) {
                     match self.flushes {
@@ -97,7 +98,8 @@ impl ConnectionPage {
     }
 
     fn view(&self, connection: &Connection, now: u32) -> ConnectionView {
-        let seconds = |ticks: u32| Duration::from_millis(u64::from(ticks) * 1000 / u64::from(TICKS_PER_SECOND));
+        let seconds =
+            |ticks: u32| Duration::from_millis(u64::from(ticks) * 1000 / u64::from(TICKS_PER_SECOND));
         let it = connection.original();
         ConnectionView {
             worker: self.worker,

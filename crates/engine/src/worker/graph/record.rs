@@ -13,6 +13,7 @@ use crate::worker::act::reject::has_answer;
 use crate::worker::classify::l2_lookup::tag_of;
 use crate::worker::next::{Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
+use crate::worker::packet::mark::state_of;
 use crate::worker::record::{Arrival, PacketEvent, Recorder, Visit};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
@@ -153,7 +154,8 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
 fn looked_up_key(cx: Context<'_>, port: PortId, packet: &Mbuf) -> Result<FlowKey, Malformed> {
     let ingress = cx.snapshot.policy.ingress(port);
     let is_switched = ingress.is_some_and(|ingress| ingress.switched.is_some());
-    key_of(packet).or_else(|why| if is_switched { ethernet_key_of(packet) } else { Err(why) })
+    let key = key_of(packet).or_else(|why| if is_switched { ethernet_key_of(packet) } else { Err(why) })?;
+    Ok(FlowKey { state: state_of(packet), ..key })
 }
 
 /// The port that L2 switching knows for the destination of a packet that it filters; `None` if it looks nothing up.

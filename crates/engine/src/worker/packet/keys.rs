@@ -1,7 +1,9 @@
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
 
 use dpdk::Mbuf;
-use netvm_wire::{Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags, parse_prefix};
+use netvm_wire::{
+    Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags, parse_prefix,
+};
 
 /// Bytes of the first copy: one cache line, which holds all headers of most packets.
 const FIRST_LINE: usize = 64;

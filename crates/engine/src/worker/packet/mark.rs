@@ -50,13 +50,7 @@ pub(crate) fn queue_of(mbuf: &Mbuf) -> Option<QueueId> {
 /// The state of a packet's connection.
 #[inline(always)]
 pub(crate) fn state_of(mbuf: &Mbuf) -> ConnState {
-    match mbuf.mark() >> STATE {
-        1 => ConnState::New,
-        2 => ConnState::Established,
-        3 => ConnState::Related,
-        4 => ConnState::Invalid,
-        _ => ConnState::Untracked,
-    }
+    ConnState::ALL.get(usize::from(mbuf.mark() >> STATE)).copied().unwrap_or_default()
 }
 
 /// Notes of a copy what is noted of its original.

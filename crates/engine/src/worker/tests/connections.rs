@@ -108,7 +108,8 @@ fn a_scan_beyond_the_quota_of_its_source_is_dropped_and_others_go_on() {
     while rig.turn() > 0 {}
     assert_eq!((rig.sent(1).len(), connections(&rig)), (8, 8));
     assert_eq!(rig.dropped_at(0, DropReason::ConnQuota), 92);
-    let other = FrameBuilder::new(mac(3), mac(2)).ip("10.0.0.3".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let other =
+        FrameBuilder::new(mac(3), mac(2)).ip("10.0.0.3".parse().unwrap(), "10.0.0.2".parse().unwrap());
     assert!(passes(&mut rig, 0, &other.udp(1, 1).to_vec().unwrap()));
     rig.assert_nothing_leaked();
 }
