@@ -191,7 +191,7 @@ impl Connections {
         let ports = kind.tuple.protocol.has_ports().then_some(numbers);
         let tracked = match found {
             Some(found) => {
-                self.passes(packet, found);
+                self.count(packet, found);
                 self.seen(found)
             }
             None => NEW,
@@ -213,13 +213,17 @@ impl Connections {
         if is_plausible { related } else { INVALID }
     }
 
-    /// Counts a packet. An answer makes protocols without handshakes complete.
-    fn passes(&mut self, packet: &Packet<'_>, Found { slot, direction }: Found) {
+    fn count(&mut self, packet: &Packet<'_>, Found { slot, direction }: Found) {
         let connection = self.slots.get_mut(slot);
         connection.packets[direction] += 1;
         connection.bytes[direction] += packet.length as u64;
-        connection.is_answered |= direction == 1;
-        self.slots.follow_assurance(slot);
+    }
+
+    /// Counts a packet, which may be an answer.
+    fn passes(&mut self, packet: &Packet<'_>, found: Found) {
+        self.count(packet, found);
+        self.slots.get_mut(found.slot).is_answered |= found.direction == 1;
+        self.slots.follow_assurance(found.slot);
     }
 
     /// Begins the time-out of a connection anew.
@@ -232,7 +236,8 @@ impl Connections {
 
     fn seen(&self, Found { slot, direction }: Found) -> Tracked {
         let is_reply = direction == 1;
-        let state = if self.slots.get(slot).is_answered { ConnState::Established } else { ConnState::New };
+        let is_answered = is_reply || self.slots.get(slot).is_answered;
+        let state = if is_answered { ConnState::Established } else { ConnState::New };
         Tracked { state, connection: Some(self.id(slot)), is_reply, ports: None }
     }
 

@@ -209,7 +209,7 @@ impl Tcp {
 
     /// Whether a segment of this kind may come in this state.
     fn may_come(&self, kind: Kind, from: usize, segment: &Segment) -> bool {
-        let other = &self.ends[1 - from];
+        let (own, other) = (&self.ends[from], &self.ends[1 - from]);
         let has_ack = segment.flags.contains(TcpFlags::ACK);
         // All of the SYN's data need not be acknowledged with it (RFC 7413 section 3).
         let answers_syn = other.is_known
@@ -220,6 +220,7 @@ impl Tcp {
             // An answer acknowledges the SYN (RFC 9293 section 3.10.7.3).
             (TcpState::SynSent | TcpState::SynReceived, Kind::SynAck) => answers_syn,
             (TcpState::SynSent, Kind::Rst) if from == 1 => has_ack && answers_syn,
+            (TcpState::SynSent, Kind::Rst) => segment.sequence == own.end,
             // Linux: what the other end has acknowledged cannot be reset.
             (_, Kind::Rst) => {
                 self.is_liberal || !other.has_acknowledged || !is_after(other.acknowledged, segment.sequence)
@@ -231,7 +232,7 @@ impl Tcp {
     /// Whether a sequence number is the next one of an end, as far as the other end or its own segments say.
     fn is_next(&self, from: usize, sequence: u32) -> bool {
         let (own, other) = (&self.ends[from], &self.ends[1 - from]);
-        !other.has_acknowledged || sequence == other.acknowledged || sequence == own.end
+        !other.has_acknowledged || sequence == other.acknowledged || own.is_known && sequence == own.end
     }
 
     fn is_in_window(&self, from: usize, segment: &Segment) -> bool {
@@ -279,12 +280,13 @@ impl Tcp {
             (own.mark, own.has_sent_fin) = (end, true);
         }
         if segment.flags.contains(TcpFlags::ACK) {
+            let offered = acknowledgment.wrapping_add(window);
+            let is_first_offer = !other.is_known && !own.has_acknowledged;
+            if is_first_offer || is_after(offered, other.offered) {
+                other.offered = offered;
+            }
             if !own.has_acknowledged || is_after(acknowledgment, own.acknowledged) {
                 (own.acknowledged, own.has_acknowledged) = (acknowledgment, true);
-            }
-            let offered = acknowledgment.wrapping_add(window);
-            if !other.is_known || is_after(offered, other.offered) {
-                other.offered = offered;
             }
         }
     }

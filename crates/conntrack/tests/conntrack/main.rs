@@ -1,0 +1,9 @@
+//! Connection tracking: by protocol, against a model and the kernel, and when it is flooded.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod flood;
+mod kernel;
+mod model;
+mod others;
+mod rig;
+mod tcp;
