@@ -64,18 +64,9 @@ timeouts! {
     tcp_last_ack = 30: "TCP: FINs of both ends.";
     tcp_time_wait = 120: "TCP: FINs of both ends, acknowledged.";
     tcp_close = 10: "TCP: a reset.";
-    tcp_max_retrans = 300: "TCP: three retransmissions without an acknowledgement.";
-    tcp_unacknowledged = 300: "TCP: data without an acknowledgement.";
     udp = 30: "UDP: packets of one direction.";
     udp_stream = 120: "UDP: packets of both directions, after the first answer.";
-    icmp = 30: "ICMP queries.";
-    icmpv6 = 30: "ICMPv6 queries.";
-    sctp_closed = 10: "SCTP: no association yet, or an ABORT.";
-    sctp_cookie_wait = 3: "SCTP: an INIT.";
-    sctp_cookie_echoed = 3: "SCTP: a COOKIE ECHO.";
-    sctp_established = 210: "SCTP: an association.";
-    sctp_shutdown_sent = 3: "SCTP: a SHUTDOWN of the end that began.";
-    sctp_shutdown_recd = 3: "SCTP: a SHUTDOWN of the other end.";
-    sctp_shutdown_ack_sent = 3: "SCTP: a SHUTDOWN ACK.";
+    icmp = 30: "ICMP and ICMPv6 queries.";
+    sctp_established = 210: "SCTP, in any state.";
     generic = 600: "Other protocols.";
 }

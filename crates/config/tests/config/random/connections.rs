@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub fn connections() -> impl Strategy<Value = ConnectionsConfig> {
     let count = || 0u32..=1 << 24;
     let limits = (64u32..=1 << 24, count(), count(), count());
-    (limits, any::<bool>(), vec(1u32..=604_800, 22)).prop_map(|(limits, pick_up, seconds)| {
+    (limits, any::<bool>(), vec(1u32..=604_800, 13)).prop_map(|(limits, pick_up, seconds)| {
         let (limit, per_source, per_port, per_zone) = limits;
         let mut config =
             ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, ..Default::default() };
