@@ -32,6 +32,8 @@
 //! | `POST /v1/trace`, body [`LiveTraceRequest`] | [`TracedPacket`]s, one a line, as they end |
 //! | `GET /v1/flows` | [`Flows`], at most [`MAX_FLOWS`] |
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
+//! | `GET /v1/connections?…` | [`ConnectionList`]: the tracked connections that a [`ConnectionQuery`] selects, at most [`MAX_CONNECTIONS`] |
+//! | `DELETE /v1/connections?…` | [`FlushedConnections`], when those that a [`ConnectionQuery`] selects have ended |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `POST /v1/capture/file`, body [`CaptureFile`] | pcapng, until a limit is reached or the client closes the connection |
@@ -144,6 +146,9 @@ pub mod path {
     pub const FLOWS: &str = "/v1/flows";
     /// [`TopTalkers`](crate::TopTalkers); [`TopQuery`](crate::TopQuery) may follow as a query.
     pub const TOP_TALKERS: &str = "/v1/flows/top";
+    /// [`ConnectionList`](crate::ConnectionList); to end them: [`FlushedConnections`](crate::FlushedConnections).
+    /// [`ConnectionQuery`](crate::ConnectionQuery) may follow as a query.
+    pub const CONNECTIONS: &str = "/v1/connections";
     /// [`AddressInfo`](crate::AddressInfo)s.
     pub const ADDRESSES: &str = "/v1/addresses";
     /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.
@@ -166,6 +171,9 @@ pub mod path {
 
 /// Most flows in an answer.
 pub const MAX_FLOWS: usize = 10_000;
+
+/// Most connections in an answer.
+pub const MAX_CONNECTIONS: usize = 10_000;
 
 /// Most routes in an answer.
 pub const MAX_ROUTES: usize = 10_000;

@@ -1,6 +1,7 @@
 //! What a client sees of a running netvmd: its state, counters, events, flows and packets.
 
 mod capture;
+mod connections;
 mod event;
 mod flow_monitor;
 mod port;
@@ -12,6 +13,7 @@ pub use capture::{
     CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
     FilterProgram, HeldPacket, HeldPackets, MAX_FILTER,
 };
+pub use connections::{ConnectionCounts, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections};
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use port::{PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TxQueueInfo};

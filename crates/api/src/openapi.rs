@@ -13,7 +13,7 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
-    ConfigReply, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo,
+    ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo,
     NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
     StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart,
 };
@@ -35,6 +35,9 @@ $ curl --unix-socket /run/netvm/api.sock http://netvm/openapi.json > netvm.json 
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
+/// A part of a query: its name, its type and what it does.
+type QueryPart = (&'static str, Type, &'static str);
+
 /// What a body holds.
 enum Body {
     None,
@@ -49,10 +52,23 @@ struct Operation {
     method: HttpMethod,
     path: &'static str,
     summary: &'static str,
-    query: &'static [(&'static str, Type, &'static str)],
+    query: &'static [QueryPart],
     request: Body,
     reply: Body,
 }
+
+/// The query of a list of connections.
+const SELECTED_CONNECTIONS: &[QueryPart] = &[
+    ("address", Type::String, "Only those with an end in this address or prefix"),
+    ("l4_port", Type::Integer, "Only those with this TCP, UDP or SCTP port, or ICMP identifier, at an end"),
+    ("protocol", Type::String, "Only those of this protocol"),
+    ("port", Type::String, "Only those whose first packet this port received"),
+    ("zone", Type::Integer, "Only those of this zone"),
+    ("limit", Type::Integer, "List at most so many"),
+];
+
+/// What of it selects connections to end.
+const CONNECTION_FILTERS: &[QueryPart] = SELECTED_CONNECTIONS.split_at(5).0;
 
 /// The schemas that bodies refer to.
 #[derive(Default)]
@@ -190,6 +206,15 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             query: &[("count", Type::Integer, "Most addresses and most names")],
             ..get(path::TOP_TALKERS, "Top talkers of the engine's flow monitor", all.one::<TopTalkers>())
         },
+        Operation {
+            query: SELECTED_CONNECTIONS,
+            ..get(path::CONNECTIONS, "Tracked connections", all.one::<ConnectionList>())
+        },
+        Operation {
+            method: Delete,
+            query: CONNECTION_FILTERS,
+            ..get(path::CONNECTIONS, "End tracked connections", all.one::<FlushedConnections>())
+        },
         get(path::ADDRESSES, "MAC addresses that L2 switching has learned", all.list::<AddressInfo>()),
         post(
             path::CAPTURE,
@@ -300,7 +325,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo, TxQueueInfo,
+        ConnectionCounts, FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo, TxQueueInfo,
         WorkerInfo,
     };
 
@@ -324,6 +349,7 @@ mod tests {
             of::<ThreadInfo>(),
             of::<WorkerInfo>(),
             of::<FlowMonitorInfo>(),
+            of::<ConnectionCounts>(),
             of::<GroupInfo>(),
             of::<RouterInfo>(),
             of::<RouterInterfaceInfo>(),

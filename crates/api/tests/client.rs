@@ -207,6 +207,7 @@ fn stats() -> Stats {
         drops,
         stages: vec![stage],
         flow_monitor: None,
+        connections: None,
     }
 }
 

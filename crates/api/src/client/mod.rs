@@ -17,7 +17,8 @@ pub use stream::{EventStream, TraceStream};
 use crate::escape::encode;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
-    DEFAULT_SOCKET, Done, Event, Flows, GroupInfo, HeldPackets, LatencyInfo, NeighbourInfo, NfInfo,
+    ConnectionList, ConnectionQuery,
+    DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo, NeighbourInfo, NfInfo,
     PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo,
     RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
     VmInfo, VmManualStart, path,
@@ -139,6 +140,23 @@ impl Client {
     /// [`ClientError::Refused`] when no flows are counted.
     pub async fn top_talkers(&self, count: usize) -> Result<TopTalkers, ClientError> {
         self.get(&format!("{}?count={count}", path::TOP_TALKERS)).await
+    }
+
+    /// The tracked connections that a query selects.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when no port tracks connections, or the query is wrong.
+    pub async fn connections(&self, query: &ConnectionQuery) -> Result<ConnectionList, ClientError> {
+        self.get(&format!("{}?{}", path::CONNECTIONS, query.query())).await
+    }
+
+    /// Ends the tracked connections that a query selects.
+    ///
+    /// # Errors
+    /// As for [`connections`](Self::connections).
+    pub async fn flush_connections(&self, query: &ConnectionQuery) -> Result<FlushedConnections, ClientError> {
+        let path = format!("{}?{}", path::CONNECTIONS, query.query());
+        self.request(Method::DELETE, &path, None, self.short).await
     }
 
     /// How to run a virtual machine without netvmd.

@@ -30,6 +30,7 @@ const STATS: &str = "netvm stats";
 const POLICY: &str = "netvm policy show";
 const FLOW: &str = "netvm flow list";
 const TOP_FLOWS: &str = "netvm flow top";
+const CONN: &str = "netvm conn list";
 const MAC: &str = "netvm mac";
 const HISTORY: &str = "netvm config history";
 const EXPLAIN: &str = "netvm explain";
@@ -71,7 +72,7 @@ fn of(table: &'static Table) -> impl Iterator<Item = Column> {
 
 /// Columns in the order of the reference page. Those without a text have that of their counter.
 const LISTED: &[Column] = columns! {
-    "WORKER" of STATUS PORT FLOW:
+    "WORKER" of STATUS PORT FLOW CONN:
         "The engine thread, by number; each runs on one core. For a port: the workers that have its queues, in \
          brackets how many if a worker has several.";
     "CORE" of STATUS: "The processor core that the worker runs on.";
@@ -92,9 +93,9 @@ const LISTED: &[Column] = columns! {
 
     "ID" of PORT CHAIN GROUP:
         "The number, as NFs use it. It stays the same while the item exists, and may be reused later.";
-    "PORT" of PORT NF STATS FLOW MAC ROUTES TOP:
+    "PORT" of PORT NF STATS FLOW CONN MAC ROUTES TOP:
         "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a \
-         flow or MAC address: the ingress port.";
+         flow or MAC address: the ingress port. For a connection: the ingress port of its first packet.";
     "KIND" of PORT EXPLAIN:
         "The port's kind, as in the configuration; or the kind of a name: drop reason, violation, column.";
     "DRIVER" of PORT:
@@ -151,12 +152,13 @@ const LISTED: &[Column] = columns! {
         "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, \
          including instances that have ended.";
     "PID" of NF VM: "The process id of the NF or of the VM's QEMU; `-` if no process runs.";
-    "STATE" of NF VM CHAIN NEIGH TOP:
+    "STATE" of NF VM CHAIN NEIGH CONN TOP:
         "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), \
          starved (packets wait, and it gets no core), backoff (ended; netvmd restarts it after a pause), stopped, \
          external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down \
          (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). \
-         Neighbour: heard, or stale (the kernel has not heard from it for a while).";
+         Neighbour: heard, or stale (the kernel has not heard from it for a while). Connection: of TCP, such as \
+         syn-sent, established or time-wait; else unreplied, or assured (it had an answer).";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS;
@@ -219,7 +221,8 @@ const LISTED: &[Column] = columns! {
     "NAME" of STATS POLICY EXPLAIN TOP_FLOWS TOP:
         "The name of the port, chain, NF or rule, or a name for `netvm explain`; for top talkers, the host name.";
     "REASON" of STATS TOP: "The drop reason; `netvm explain REASON` explains it, with a remedy.";
-    "PACKETS" of STATS POLICY FLOW TOP: "Packets: dropped for this reason, matched by this rule, or of this flow.";
+    "PACKETS" of STATS POLICY FLOW CONN TOP:
+        "Packets: dropped for this reason, matched by this rule, of this flow, or from the source of a connection.";
     "PACKETS/S" of STATS: "Packets dropped for this reason per second, over the last interval.";
     "NF" of STATS TOP:
         "The role of the NF; in `netvm top` with the instance's number, and `▶` before a chain's bottleneck.";
@@ -237,18 +240,26 @@ const LISTED: &[Column] = columns! {
         "The rule's number, which never changes, or its name. For a flow: the rule that decides, `-` for the port's \
          `forward`.";
     "MATCH AND ACTION" of POLICY: "The rule's match and its actions, in one line.";
-    "BYTES" of POLICY FLOW TOP_FLOWS:
-        "Bytes of the packets, without FCS, that matched the rule or belong to the flow; of an address or a name: \
-         bytes of its flows, or more.";
+    "BYTES" of POLICY FLOW CONN TOP_FLOWS:
+        "Bytes of the packets, without FCS, that matched the rule, belong to the flow, or came from the source of the \
+         connection; of an address or a name: bytes of its flows, or more.";
     "AT MOST TOO HIGH BY" of TOP_FLOWS:
         "The bound of the error of BYTES, which are counted in bounded memory (Space-Saving).";
     "SEEN IN" of TOP_FLOWS:
         "Where the flow monitor read the name: `dns`, the question of a DNS message, or `tls`, the server name of a \
          TLS handshake.";
     "FLOW" of FLOW: "Addresses, ports and protocol of the flow, or its MAC addresses and EtherType.";
-    "AGE" of FLOW HISTORY: "Time since the flow entered the cache, or since netvmd applied the configuration.";
+    "AGE" of FLOW CONN HISTORY:
+        "Time since the flow entered the cache, since the first packet of the connection, or since netvmd applied the \
+         configuration.";
     "NF VERDICTS" of FLOW:
         "Verdicts of NFs on the rest of the flow, and the time until they expire without another packet.";
+    "PROTOCOL" of CONN: "The protocol of the connection.";
+    "DESTINATION" of CONN: "The address and port to which the first packet of the connection went.";
+    "ZONE" of CONN: "The zone of the port that received the first packet of the connection.";
+    "REPLY PACKETS" of CONN: "Packets from the destination of the connection.";
+    "REPLY BYTES" of CONN: "Bytes of the packets from the destination of the connection, without FCS.";
+    "EXPIRES IN" of CONN: "Time until the connection expires if no packet comes.";
     "MAC" of MAC ROUTES NEIGH:
         "The MAC address: learned by L2 switching, the router interface's, or the neighbour's.";
     "VLAN" of MAC ROUTES:
@@ -297,7 +308,9 @@ const LISTED: &[Column] = columns! {
     "NUMBER" of HISTORY: "The number of the configuration, for `netvm config rollback`.";
     "HOW" of HISTORY:
         "Why netvmd applied the configuration: start, apply, reload, or `not confirmed` (netvmd restored it).";
-    "SOURCE" of HISTORY: "The file that the configuration was read from.";
+    "SOURCE" of HISTORY CONN:
+        "The file that the configuration was read from, or the address and port of the first packet of the \
+         connection; for ICMP the identifier stands for the port.";
 };
 
 #[cfg(test)]

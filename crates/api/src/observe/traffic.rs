@@ -241,6 +241,9 @@ pub struct Stats {
     /// The engine's flow monitor, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_monitor: Option<crate::FlowMonitorInfo>,
+    /// Tracked connections, if a port tracks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<crate::ConnectionCounts>,
 }
 
 /// Latencies of packets between two places, since they are measured: from the first request on, until a minute after
