@@ -13,7 +13,9 @@ pub use capture::{
     CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
     FilterProgram, HeldPacket, HeldPackets, MAX_FILTER,
 };
-pub use connections::{ConnectionCounts, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections};
+pub use connections::{
+    ConnectionCounts, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections,
+};
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
 pub use port::{PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TxQueueInfo};

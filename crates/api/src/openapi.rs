@@ -13,9 +13,10 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
-    ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo,
-    NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status,
-    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart,
+    ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo,
+    LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
+    RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
+    TracedPacket, VmInfo, VmManualStart,
 };
 
 const HEAD: &str = "# HTTP API
@@ -325,8 +326,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        ConnectionCounts, FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo, TxQueueInfo,
-        WorkerInfo,
+        ConnectionCounts, FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo,
+        TxQueueInfo, WorkerInfo,
     };
 
     /// A property of a schema, or of a part of it.

@@ -2,6 +2,7 @@
 
 mod capture;
 mod change;
+mod connections;
 mod counters;
 mod events;
 mod explain;
@@ -16,6 +17,7 @@ mod vm;
 
 pub use capture::{capture, held_packets};
 pub use change::{apply, check, history, plan, rollback, show_config};
+pub use connections::connections;
 pub use events::events;
 pub use explain::explain;
 pub use inspect::{chain, group, nf, port, status};

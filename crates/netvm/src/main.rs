@@ -95,6 +95,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Flow { command: FlowCommand::Top { count } } => {
             commands::top_talkers(client, output, count).await
         }
+        CliCommand::Conn { command } => commands::connections(client, output, command).await,
         CliCommand::Capture(arguments) => commands::capture(client, output, arguments).await,
         CliCommand::Trace(arguments) => commands::trace(client, output, &arguments).await,
         CliCommand::Mac => commands::addresses(client, output).await,

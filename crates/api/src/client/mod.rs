@@ -17,11 +17,10 @@ pub use stream::{EventStream, TraceStream};
 use crate::escape::encode;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
-    ConnectionList, ConnectionQuery,
-    DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo, NeighbourInfo, NfInfo,
-    PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision, RevisionInfo, RouteQuery, RouterInfo,
-    RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
-    VmInfo, VmManualStart, path,
+    ConnectionList, ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo,
+    HeldPackets, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision,
+    RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm,
+    TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, path,
 };
 
 /// Time limit of requests that only read.
@@ -154,7 +153,10 @@ impl Client {
     ///
     /// # Errors
     /// As for [`connections`](Self::connections).
-    pub async fn flush_connections(&self, query: &ConnectionQuery) -> Result<FlushedConnections, ClientError> {
+    pub async fn flush_connections(
+        &self,
+        query: &ConnectionQuery,
+    ) -> Result<FlushedConnections, ClientError> {
         let path = format!("{}?{}", path::CONNECTIONS, query.query());
         self.request(Method::DELETE, &path, None, self.short).await
     }

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use netvm_counters::{
-    CHAIN, CONNECTIONS, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, THREAD, Table,
-    WORKER,
+    CHAIN, CONNECTIONS, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, THREAD,
+    Table, WORKER,
 };
 
 macro_rules! metrics {

@@ -1,6 +1,7 @@
 //! The command line of `netvm`: commands, options and their help texts.
 
 mod capture;
+mod connections;
 mod policy;
 mod router;
 mod trace;
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 use crate::complete::{Names, names};
 
 pub use capture::CaptureArgs;
+pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
 pub use trace::LiveTraceArgs;
@@ -151,6 +153,12 @@ pub enum CliCommand {
         /// The command
         #[command(subcommand)]
         command: FlowCommand,
+    },
+    /// Show, count and end tracked connections
+    Conn {
+        /// The command
+        #[command(subcommand)]
+        command: ConnCommand,
     },
     /// Show the MAC addresses that the L2 switch has learned
     Mac,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use netvm_api::{Client, Drops, FlowMonitorInfo, LatencyInfo, NfInfo, NfPackets, Stats};
 
+use super::connections::present;
 use crate::cli::StatsArgs;
 use crate::error::CliError;
 use crate::format::{count, rate};
@@ -87,6 +88,7 @@ fn draw(now: &Stats, before: Option<&Stats>, arguments: &StatsArgs, output: &Out
         if let Some(info) = &now.flow_monitor {
             last += &format!("flow monitor: {}", monitor(info));
         }
+        last.extend(now.connections.as_ref().map(present));
         parts.push(last);
     }
     if arguments.stages {

@@ -166,5 +166,6 @@ pub fn stats(seconds: u64) -> Stats {
         drops,
         stages: vec![stage],
         flow_monitor: None,
+        connections: None,
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo, PortWorkerInfo,
-    Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo, WorkerInfo,
+    ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo,
+    PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
+    WorkerInfo,
 };
 use netvm_clock as clock;
 use netvm_counters::filled;
@@ -17,7 +18,7 @@ use netvm_engine::{
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
-use super::{Failure, nfs};
+use super::{Failure, connections, nfs};
 use crate::daemon::Daemon;
 
 type Answer<T> = Result<Json<T>, Failure>;
@@ -35,6 +36,7 @@ pub(super) struct Views {
     pub(super) routers: Vec<RouterView>,
     pub(super) punts: BTreeMap<PortId, [PuntCounts; PuntReason::COUNT]>,
     pub(super) monitor: Option<FlowMonitorInfo>,
+    pub(super) connections: Option<ConnectionCounts>,
 }
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
@@ -50,6 +52,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         routers: engine.routers(),
         punts: engine.punt_counts(),
         monitor: monitor(engine),
+        connections: connections::counts(engine),
     };
     let mut views = daemon.engine().call(read).await?;
     if let (Some(info), Some(exporter)) = (&mut views.monitor, daemon.statistics().flows()) {
@@ -103,6 +106,7 @@ pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
         drops: drops(views),
         stages: views.stages.iter().map(stage).collect(),
         flow_monitor: views.monitor,
+        connections: views.connections,
     }
 }
 

@@ -59,6 +59,7 @@ async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
     scrape.workers(&stats);
     scrape.routers(&routers);
     scrape.flow_monitor(&stats);
+    scrape.connections(&stats);
     scrape.groups(&stats);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
@@ -266,6 +267,10 @@ impl Scrape {
         self.counters(stats.flow_monitor.iter().map(|monitor| ([], monitor)));
     }
 
+    fn connections(&mut self, stats: &Stats) {
+        self.counters(stats.connections.iter().map(|counts| ([], counts)));
+    }
+
     fn groups(&mut self, stats: &Stats) {
         let regions =
             || stats.groups.iter().flat_map(|group| group.regions.iter().map(move |one| (group, one)));
@@ -288,8 +293,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use netvm_api::{
-        Drops, FlowMonitorInfo, GroupInfo, NfState, PortInfo, RoleInfo, RouterInterfaceInfo, ThreadInfo,
-        WorkerInfo,
+        ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, NfState, PortInfo, RoleInfo,
+        RouterInterfaceInfo, ThreadInfo, WorkerInfo,
     };
     use netvm_counters::TABLES;
 
@@ -326,6 +331,7 @@ mod tests {
                 unexported: 3,
                 ..FlowMonitorInfo::default()
             }),
+            connections: Some(ConnectionCounts { evicted: 4, ..ConnectionCounts::default() }),
         };
         let interface =
             RouterInterfaceInfo { punts: vec![PuntInfo::default()], ..RouterInterfaceInfo::default() };
@@ -343,6 +349,7 @@ mod tests {
         scrape.workers(&stats);
         scrape.routers(&[router]);
         scrape.flow_monitor(&stats);
+        scrape.connections(&stats);
         scrape.groups(&stats);
         let samples = |name: &str| -> Vec<(String, f64)> {
             let known = scrape.0.iter().filter(|(metric, _)| metric.name == name);
@@ -362,5 +369,8 @@ mod tests {
         assert_eq!(samples("netvm_worker_longest_turn_seconds"), [("worker=0".to_owned(), 41e-6)]);
         let lost = [("at=ring".to_owned(), 2.0), ("at=collector".to_owned(), 3.0)];
         assert_eq!(samples("netvm_flow_monitor_lost_records"), lost);
+        let ended =
+            [("by=timeout".to_owned(), 0.0), ("by=eviction".to_owned(), 4.0), ("by=flush".to_owned(), 0.0)];
+        assert_eq!(samples("netvm_connections_ended"), ended);
     }
 }

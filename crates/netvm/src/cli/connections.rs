@@ -1,0 +1,51 @@
+//! `netvm conn`.
+
+use clap::{Args, Subcommand};
+
+use crate::complete::{Names, names};
+
+/// `netvm conn`.
+#[derive(Debug, Subcommand)]
+pub enum ConnCommand {
+    /// List connections, those with most bytes first
+    List {
+        /// Show at most this many connections
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+        /// Which
+        #[command(flatten)]
+        filter: ConnFilter,
+    },
+    /// End connections: the next packet of such a connection has the state `new`, or `invalid`
+    Flush {
+        /// Which
+        #[command(flatten)]
+        filter: ConnFilter,
+        /// End all connections
+        #[arg(long, required_unless_present = "filter", conflicts_with = "filter")]
+        all: bool,
+    },
+    /// Show how many connections there are, have begun and have ended
+    Stats,
+}
+
+/// Selects connections.
+#[derive(Debug, Default, Args)]
+#[group(id = "filter", multiple = true)]
+pub struct ConnFilter {
+    /// Only those with an end in this address or prefix
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Only those with this TCP, UDP or SCTP port, or ICMP identifier, at an end
+    #[arg(long, value_name = "NUMBER")]
+    pub l4_port: Option<u16>,
+    /// Only those of this protocol: tcp, udp, icmp, icmpv6, sctp or a number
+    #[arg(long, value_name = "PROTOCOL")]
+    pub protocol: Option<String>,
+    /// Only those whose first packet this port received
+    #[arg(long, value_name = "PORT", add = names(&[Names::Ports]))]
+    pub port: Option<String>,
+    /// Only those of this zone
+    #[arg(long, value_name = "NUMBER")]
+    pub zone: Option<u16>,
+}
