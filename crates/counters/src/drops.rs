@@ -78,13 +78,13 @@ DropReason {
         "The source MAC or IP address is not one that the configuration gives the port.",
         "Correct `addresses` or `macs` of the port if the sender may use the address.";
     ConnTableFull = "conn-table-full":
-        "The packet would begin a connection, but its worker has as many connections as `limit` of \
-         [engine.connections] allows, and all of them have had an answer.",
+        "The packet would begin a connection, but its worker has as many established connections as `limit` of \
+         [engine.connections] allows.",
         "Raise `limit`, or shorten the time-outs of [engine.connections.timeouts].";
     ConnQuota = "conn-quota":
-        "The packet would begin a connection, but its source or its port has as many as it may have.",
-        "`netvm conn stats` names the largest sources. Raise `per_source` or `per_port` of [engine.connections] if \
-         the connections are wanted.";
+        "The packet would begin a connection, but its source, port or zone has as many as it may have.",
+        "`netvm conn list` shows them. Raise `per_source`, `per_port` or `per_zone` of [engine.connections] if they are \
+         wanted.";
     /// `PortCounters::malformed` of the engine has the cause.
     Malformed = "malformed":
         "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",

@@ -66,8 +66,19 @@ punt! { listed! { PUNT: "Packets for a router's kernel, by interface and reason.
 
 /// All tables.
 pub const TABLES: [&Table; 13] = [
-    &PORT, &SHARE, &QUEUE, &CHAIN, &NF, &THREAD, &WORKER, &MONITOR, &CONNECTIONS, &GROUP, &ROUTER,
-    &INTERFACE, &PUNT,
+    &PORT,
+    &SHARE,
+    &QUEUE,
+    &CHAIN,
+    &NF,
+    &THREAD,
+    &WORKER,
+    &MONITOR,
+    &CONNECTIONS,
+    &GROUP,
+    &ROUTER,
+    &INTERFACE,
+    &PUNT,
 ];
 
 #[cfg(test)]

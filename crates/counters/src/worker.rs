@@ -103,7 +103,7 @@ macro_rules! connections {
                     metric Gauge "netvm_connections";
                 }
                 {
-                    unanswered: u64, Number, "Those of them that have had no answer.";
+                    unanswered: u64, Number, "Connections that have had no answer.";
                     metric Gauge "netvm_connections_unanswered";
                 }
                 {

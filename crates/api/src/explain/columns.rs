@@ -158,7 +158,7 @@ const LISTED: &[Column] = columns! {
          external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down \
          (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). \
          Neighbour: heard, or stale (the kernel has not heard from it for a while). Connection: of TCP, such as \
-         syn-sent, established or time-wait; else unreplied, or assured (it had an answer).";
+         syn-sent, established or time-wait; else unreplied, or replied.";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS;

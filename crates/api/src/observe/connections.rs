@@ -40,7 +40,7 @@ pub struct ConnectionInfo {
     pub source: String,
     /// Those of the other end.
     pub destination: String,
-    /// The state of its protocol, such as `established`, `syn-sent`, `unreplied` or `assured`.
+    /// The state of its protocol, such as `established`, `syn-sent`, `unreplied` or `replied`.
     pub state: String,
     /// Packets from the end that began it.
     pub packets: u64,
