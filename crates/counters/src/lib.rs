@@ -9,7 +9,8 @@
 //! netvm_counters::port! { words! { pub words PortCounters: Counter { … } pub counts PortCounts; } }
 //!                 │       │        └ what to make
 //!                 │       └ words!, fields!, filled!, shown! or summed! of this crate, or a macro of the caller
-//!                 └ port, share, queue, chain, nf, thread, worker, monitor, connections, group, router, interface or punt
+//!                 └ port, share, queue, chain, nf, thread, worker, monitor, connections, group, router, interface,
+//!                   punt
 //! ```
 //!
 //! An entry; the lines `metric` and `column` may be missing:

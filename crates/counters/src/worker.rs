@@ -107,7 +107,7 @@ macro_rules! connections {
                     metric Gauge "netvm_connections_unanswered";
                 }
                 {
-                    begun: u64, Number, "Connections that began.";
+                    begun: u64, Number, "Connections that began since netvmd started.";
                     metric Counter "netvm_connections_begun";
                 }
                 {
