@@ -5,6 +5,7 @@ mod alone;
 mod answers;
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod follow;
 mod imports;
 mod router;
