@@ -58,8 +58,9 @@ pub(super) async fn flush(
     let host = tracking(&daemon).await?;
     let filter = filter(&host, &query)?;
     let (sender, ended) = oneshot::channel();
-    let flush = |engine: &mut Engine| {
-        engine.flush_connections(filter, move |ended| drop(sender.send(ended)));
+    let flush = move |engine: &mut Engine| {
+        // The caller may have been cancelled.
+        engine.flush_connections(filter, move |ended| _ = sender.send(ended));
     };
     daemon.engine().call(flush).await?;
     Ok(Json(FlushedConnections { ended: ended.await.map_err(engine_ended)? }))
@@ -72,7 +73,7 @@ pub(super) fn counts(engine: &Engine) -> Option<ConnectionCounts> {
         return None;
     }
     let counts = engine.connection_counts();
-    let limit = host.engine.connections.limit as u64 * engine.workers().count() as u64;
+    let limit = u64::from(host.engine.connections.limit) * engine.workers().count() as u64;
     Some(netvm_counters::connections!(filled! { ConnectionCounts from counts { limit } }))
 }
 
