@@ -117,6 +117,7 @@ impl Writer<'_> {
     ) -> Result<(), NoteReason> {
         match step.tracking {
             Some(Tracking::Off) => {
+                // In the kernel, `notrack` does nothing to packets that have a zone.
                 let here = here.filter(|here| product(&changed.zoned, here).is_empty());
                 let here = here.ok_or(NoteReason::Untracked)?;
                 // Disjoint, so that no packet matches two rules that are made of one.
@@ -125,7 +126,7 @@ impl Writer<'_> {
                 if changed.untracked.len() > MAX_UNTRACKED { Err(NoteReason::Untracked) } else { Ok(()) }
             }
             Some(Tracking::Zone(zone)) => {
-                let here = here.filter(|here| product(&changed.untracked, here).is_empty());
+                // Packets that are not tracked before are in no zone, whatever their port says.
                 let (zone, here) = zone.zip(here).ok_or(NoteReason::Zone)?;
                 changed.zoned.extend(here);
                 self.set_zone(&step.fits, zone)

@@ -84,8 +84,13 @@ fn what_table_raw_does_to_unknown_packets_is_refused() {
 
 #[test]
 fn zones_of_ports_are_kept() {
-    let imported = imported(&["-A PREROUTING -i eth0 -j CT --zone 5", "-A PREROUTING -j CT --zone 6"], "NEW");
-    assert_eq!(imported.effect(), Effect::Same, "{:?}", imported.notes);
-    assert_eq!(imported.zones, [(PortId(0), 5), (PortId(1), 6), (PortId(2), 6)]);
-    assert!(imported.tracks());
+    let zoned = imported(&["-A PREROUTING -i eth0 -j CT --zone 5", "-A PREROUTING -j CT --zone 6"], "NEW");
+    assert_eq!(zoned.effect(), Effect::Same, "{:?}", zoned.notes);
+    assert_eq!(zoned.zones, [(PortId(0), 5), (PortId(1), 6), (PortId(2), 6)]);
+    assert!(zoned.tracks());
+    // Packets that are not tracked have no zone; but a zone keeps them tracked.
+    let (notrack, zone) = ("-A PREROUTING -p udp -j CT --notrack", "-A PREROUTING -i eth0 -j CT --zone 5");
+    let both = imported(&[notrack, zone], "NEW");
+    assert_eq!((both.effect(), &both.zones[..]), (Effect::Same, &[(PortId(0), 5)][..]));
+    assert_eq!(imported(&[zone, notrack], "NEW").effect(), Effect::Wider);
 }
