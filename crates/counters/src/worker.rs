@@ -103,7 +103,8 @@ macro_rules! connections {
                     metric Gauge "netvm_connections";
                 }
                 {
-                    unanswered: u64, Number, "Connections that have had no answer.";
+                    unanswered: u64, Number,
+                        "Connections that have had no answer, or of which the handshake is not complete.";
                     metric Gauge "netvm_connections_unanswered";
                 }
                 {
@@ -113,12 +114,13 @@ macro_rules! connections {
                 {
                     expired: u64, Number, "Connections that ended by a time-out.";
                     metric Counter "netvm_connections_ended" ["by" = "timeout"]:
-                        "Connections that ended: by a time-out, evicted from a full table while they had had no \
-                         answer, or by `netvm conn flush`.";
+                        "Connections that ended: by a time-out, evicted from a full table before they had an answer \
+                         or a complete handshake, or by `netvm conn flush`.";
                 }
                 {
                     evicted: u64, Number,
-                        "Connections without an answer that were evicted for new ones, because a table was full.";
+                        "Connections that were evicted for new ones from a full table, before they had an answer \
+                         or a complete handshake.";
                     metric Counter "netvm_connections_ended" ["by" = "eviction"];
                 }
                 {
