@@ -7,7 +7,7 @@ use netvm_api::{StepKind, TracedStep};
 use netvm_engine::{Lost, NfVerdict, Step};
 use netvm_model::{Chain, Host, PortId, RoleId, Rule, RuleId};
 use netvm_policy::Names;
-use netvm_wire::{ConnState, Address, FiveTuple, FlowKey};
+use netvm_wire::{Address, ConnState, FiveTuple, FlowKey};
 
 /// The step of a packet of `length` bytes, without its time.
 pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedStep> {

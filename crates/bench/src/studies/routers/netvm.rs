@@ -88,7 +88,15 @@ fn host(near: &[String], pairs: InterfacePairs, core: u32) -> Host {
         }
         // Routers with their own host interfaces get equal shares.
         let weight = if pairs.host_pairs > 1 { 2 } else { 1 };
-        host.routers.push(RouterConfig { id, name, interfaces, routes: Vec::new(), track: false, weight, reserve: 0 });
+        host.routers.push(RouterConfig {
+            id,
+            name,
+            interfaces,
+            routes: Vec::new(),
+            track: false,
+            weight,
+            reserve: 0,
+        });
     }
     host
 }
