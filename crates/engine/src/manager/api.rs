@@ -21,11 +21,11 @@ use super::nfs::view::{InstanceView, RoleTotals};
 use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
 use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
-use super::views::connections::ConnectionView;
 use super::views::flows::{Address, FlowView, addresses};
-use super::views::latency::LatencyView;
-use super::views::trace::TraceError;
-use super::views::{self, ChainView, GroupView, StageView, WorkerView};
+use super::views::{
+    self, ChainView, GroupView, StageView, WorkerView, connections::ConnectionView, latency::LatencyView,
+    trace::TraceError,
+};
 use crate::counters::{ConnectionCounts, MonitorCounts};
 use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
@@ -72,8 +72,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Names the process of an NF: the NF's own, or the one that runs its VM. Without it, an NF that gets no core
-    /// counts as hung.
+    /// Names the process of an NF, or that runs its VM. Without it, an NF that gets no core counts as hung.
     pub fn set_process(&mut self, id: InstanceId, pid: u32) {
         self.nfs.set_process(id, pid);
     }
@@ -224,8 +223,7 @@ impl Engine {
         views::stages(&self.workers)
     }
 
-    /// The steps of a hypothetical packet of `length` bytes with these `headers` from a port, if NFs pass it on
-    /// unchanged.
+    /// The steps of a hypothetical packet of `length` bytes with these `headers`, if NFs leave it unchanged.
     ///
     /// # Errors
     /// [`TraceError`], if there is no memory for it.
@@ -234,8 +232,7 @@ impl Engine {
         self.tracer.trace(Hypothetical { from, headers, length }, snapshot, &mut self.memory)
     }
 
-    /// Latencies since the measurement began, by span. Workers measure one packet in some thousands, from the first
-    /// call until a minute after the last call.
+    /// Latencies by span, of one packet in some thousands, from the first call until a minute after the last one.
     pub fn latencies(&mut self) -> Vec<LatencyView> {
         self.latencies.views(&mut self.workers)
     }
@@ -255,8 +252,7 @@ impl Engine {
         self.flow_readers.read(most, self.rules.policy(), &mut self.workers, done);
     }
 
-    /// Reads at most `most` connections of all workers, page by page. [`Engine::service`] calls `done` with them; with
-    /// none if no port tracks connections.
+    /// As [`Engine::read_flows`], for the connections that a filter accepts.
     pub fn read_connections(
         &mut self,
         filter: ConnectionFilter,
@@ -295,15 +291,13 @@ impl Engine {
         self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers)
     }
 
-    /// Closes ports and opens them again, because their interface was created again or is gone, or opens closed ones.
-    /// Ports that cannot be opened stay closed: try again later.
+    /// Closes ports and opens them again, as their interface is another one. Those that cannot be opened stay closed.
     pub fn reopen(&mut self, ports: &[PortId]) {
         let (all, mut context) = self.ports_in_context();
         all.reopen(ports, &mut context);
     }
 
-    /// Gives interfaces that came up their addresses and routes again: the kernel has forgotten some while they were
-    /// down.
+    /// Gives interfaces that came up the addresses and routes that the kernel has forgotten while they were down.
     pub fn restore_addresses(&mut self, links: &[LinkEvent]) {
         self.ports.restore_addresses(links);
     }

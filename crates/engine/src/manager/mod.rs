@@ -35,7 +35,6 @@ mod api;
 mod apply;
 mod baselines;
 mod captures;
-mod connections;
 mod cores;
 mod memory;
 mod nfs;
@@ -58,9 +57,6 @@ use captures::Captures;
 pub use captures::{
     CaptureError, CaptureNames, CaptureSpec, CaptureStarted, NamedCapturePoint, PreparedCapture,
 };
-use connections::ConnectionTables;
-#[cfg(test)]
-pub(crate) use connections::config_of;
 use cores::Cores;
 pub use cores::{CoresError, StartError};
 pub use memory::GroupError;
@@ -94,6 +90,9 @@ use views::trace::PacketTracer;
 pub use views::trace::TraceError;
 pub use views::{ChainView, GroupView, MemoryView, StageView, WorkerView};
 use workers::Workers;
+use workers::connections::ConnectionTables;
+#[cfg(test)]
+pub(crate) use workers::connections::config_of;
 
 /// The engine and its manager.
 pub struct Engine {

@@ -7,6 +7,7 @@
 //! A worker handles its commands between two turns, in the order in which they were sent. A command with an answer
 //! carries a ticket, which the answer repeats; [`Pending`] holds the tickets that have no answer yet.
 
+pub(crate) mod connections;
 mod lifecycle;
 mod settle;
 

@@ -3,14 +3,15 @@
 //! ([`handoff`](super::graph::handoff)).
 //!
 //! Only packets of ports where something is kept by flow are given to their owners: the port tracks connections, the
-//! flow monitor counts them, or their chains have NFs that may give per-flow verdicts ([`owned`](crate::snapshot::Snapshot::owned)). At other ports
-//! the worker that receives a packet handles it, and nothing is lost by that: sticky replicas, limits and learnt
-//! addresses are shared by all workers.
+//! flow monitor counts them, or their chains have NFs that may give per-flow verdicts
+//! ([`owned`](crate::snapshot::Snapshot::owned)). At other ports the worker that receives a packet handles it, and
+//! nothing is lost by that: sticky replicas, limits and learnt addresses are shared by all workers.
 //!
 //! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
-//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). At ports that track connections it is chosen by
-//! the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. Ports that wait for room also wait for that of
-//! their flows' owners, which take packets only if their chains have room for a burst.
+//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). At ports that track connections it is chosen
+//! by the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. Ports that
+//! wait for room also wait for that of their flows' owners, which take packets only if their chains have room for a
+//! burst.
 //!
 //! Cost at such ports: the key and hash of each packet, and a handoff for one that changes the worker. At others, a bit
 //! per burst.

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod closing;
-mod connections;
 mod cores;
 mod kernel_queues;
 mod moves;

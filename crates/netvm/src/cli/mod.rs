@@ -17,7 +17,7 @@ use crate::complete::{Names, names};
 
 pub use capture::CaptureArgs;
 pub use connections::{ConnCommand, ConnFilter};
-pub use policy::{ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
+pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
 pub use trace::LiveTraceArgs;
 pub use vm::VmCommand;
@@ -285,24 +285,6 @@ pub struct ApplyArgs {
     /// Go back after this many seconds, unless `netvm config confirm` comes before
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub confirm: Option<u64>,
-}
-
-/// `netvm flow`.
-#[derive(Debug, Subcommand)]
-pub enum FlowCommand {
-    /// List flows, busiest first
-    List {
-        /// Show at most this many flows
-        #[arg(long, value_name = "N", default_value_t = 50)]
-        limit: usize,
-    },
-    /// Show the addresses and names with the most bytes, as counted by the engine's flow monitor
-    /// (`flow_monitor` in `[engine]`)
-    Top {
-        /// Show at most this many of each
-        #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
-        count: usize,
-    },
 }
 
 /// `netvm stats`.

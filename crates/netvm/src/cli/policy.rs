@@ -110,3 +110,21 @@ pub struct TraceArgs {
     #[arg(value_name = "FIELD=VALUE")]
     pub fields: Vec<String>,
 }
+
+/// `netvm flow`.
+#[derive(Debug, Subcommand)]
+pub enum FlowCommand {
+    /// List flows, busiest first
+    List {
+        /// Show at most this many flows
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show the addresses and names with the most bytes, as counted by the engine's flow monitor
+    /// (`flow_monitor` in `[engine]`)
+    Top {
+        /// Show at most this many of each
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+        count: usize,
+    },
+}

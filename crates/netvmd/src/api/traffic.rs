@@ -18,7 +18,8 @@ use netvm_engine::{
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
-use super::{Failure, connections, nfs};
+use super::observe::connections;
+use super::{Failure, nfs};
 use crate::daemon::Daemon;
 
 type Answer<T> = Result<Json<T>, Failure>;

@@ -1,5 +1,5 @@
-//! The path of ports that track connections: finds the connection of each packet, whose state becomes a part of its key,
-//! and then the decision as [`PerFlow`](super::per_flow::PerFlow) does. Packets that rules accept may then begin
+//! The path of ports that track connections: finds the connection of each packet, whose state becomes a part of its
+//! key, and then the decision as [`PerFlow`](super::per_flow::PerFlow) does. Packets that rules accept may then begin
 //! connections. Packets that rules drop leave no trace in the table, so that a scan cannot fill it.
 //!
 //! Cost: in addition to the reference path, a copy of each packet's first cache line (all headers of packets with more

@@ -23,8 +23,8 @@ use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::handoff::{Held, Peer};
-use crate::worker::state::moved_connections::MovedConnections;
-use crate::worker::state::moved_flows::MovedFlows;
+use crate::worker::state::moved::connections::MovedConnections;
+use crate::worker::state::moved::flows::MovedFlows;
 
 /// A command from the manager to a worker.
 pub(crate) enum Command {

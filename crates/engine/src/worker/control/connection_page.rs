@@ -83,13 +83,12 @@ impl ConnectionPage {
         while slot < first.saturating_add(SLOTS) && slot < table.capacity() {
             let found =
                 table.page(slot, 1, now).next().map(|(id, connection)| (id, self.view(connection, now)));
-            if let Some((id, view)) = found {
-                if self.filter.accepts(&view) {
-                    match self.flushes {
-                        true => self.flushed += u64::from(table.end(id)),
-                        false if self.rows.len() < self.rows.capacity() => self.rows.push(view),
-                        false => {}
-                    }
+            let wanted = found.filter(|(_, view)| self.filter.accepts(view));
+            if let Some((id, view)) = wanted {
+                match self.flushes {
+                    true => self.flushed += u64::from(table.end(id)),
+                    false if self.rows.len() < self.rows.capacity() => self.rows.push(view),
+                    false => {}
                 }
             }
             slot += 1;

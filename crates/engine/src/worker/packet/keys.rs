@@ -127,8 +127,8 @@ pub(crate) fn owner_hash(key: &FlowKey) -> u64 {
     FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0])
 }
 
-/// What decides which worker has a packet's connection: both addresses, the same for both directions, for fragments, and
-/// for ICMP errors, which have those of the packet that they are about. `None` for a packet that is not IP.
+/// What decides which worker has a packet's connection: both addresses, the same for both directions, for fragments,
+/// and for ICMP errors, which have those of the packet that they are about. `None` for a packet that is not IP.
 pub(crate) fn connection_hash_of(mbuf: &Mbuf) -> Option<u64> {
     let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
     let copied = read_front(mbuf, &mut front, &mut key).ok()?;

@@ -1,5 +1,5 @@
-//! What stages note of a packet in its mbuf, as a 16-bit number that stays with it in chains, copies and segments, since
-//! mbufs are private to the engine:
+//! What stages note of a packet in its mbuf, as a 16-bit number that stays with it in chains, copies and segments,
+//! since mbufs are private to the engine:
 //!
 //! - the queue that a rule chooses, until the packet leaves by a port, whose shaper has a table from numbers to queues;
 //! - the state of its connection, if the port that received it tracks connections, for the rules of the port that it
@@ -8,9 +8,10 @@
 //! [`clear`] runs on each received packet, so a packet never has what was noted of an earlier one in its mbuf. Buffers
 //! from the engine's pools have nothing noted.
 //!
-//! Cost: `clear`, one store of 2 bytes to the line of the mbuf that the rx stage writes anyway. A queue: one comparison
-//! per group of packets with the same decision; at ports with a shaper, one load from the same line for each packet, and
-//! for those with a number one byte of a table of 256 in the cache, instead of parsing the headers for the DSCP.
+//! Cost: `clear`, one store of 2 bytes to the line of the mbuf that the rx stage writes anyway. A queue: one
+//! comparison per group of packets with the same decision; at ports with a shaper, one load from the same line for
+//! each packet, and for those with a number one byte of a table of 256 in the cache, instead of parsing the headers
+//! for the DSCP.
 
 use dpdk::Mbuf;
 use netvm_policy::QueueId;
@@ -26,13 +27,13 @@ const STATE: u32 = 12;
 /// Notes a packet's queue. A later call replaces it.
 #[inline(always)]
 pub(crate) fn set_queue(mbuf: &mut Mbuf, queue: QueueId) {
-    mbuf.set_mark(mbuf.mark() & !QUEUE | u16::from(queue.0) + 1);
+    mbuf.set_mark((mbuf.mark() & !QUEUE) | (u16::from(queue.0) + 1));
 }
 
 /// Notes the state of a packet's connection. A later call replaces it.
 #[inline(always)]
 pub(crate) fn set_state(mbuf: &mut Mbuf, state: ConnState) {
-    mbuf.set_mark(mbuf.mark() & (1 << STATE) - 1 | (state as u16) << STATE);
+    mbuf.set_mark((mbuf.mark() & ((1 << STATE) - 1)) | ((state as u16) << STATE));
 }
 
 /// Notes nothing.

@@ -1,5 +1,5 @@
-//! Packets as bytes and in batches: reading keys, changing tags, noting queues and states, counting bytes, splitting a batch into
-//! groups.
+//! Packets as bytes and in batches: reading keys, changing tags, noting queues and states, counting bytes, splitting
+//! a batch into groups.
 
 pub(crate) mod groups;
 pub(crate) mod keys;

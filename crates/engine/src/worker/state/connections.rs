@@ -90,7 +90,8 @@ impl WorkerConnections {
         self.table.confirm(&packet, from.0, self.now)
     }
 
-    /// Ends connections whose time is over, as far as the time since the last call asks for it, and writes the counters.
+    /// Ends connections whose time is over, as far as the time since the last call asks for it, and writes the
+    /// counters.
     pub(crate) fn tick(&mut self, now: u32, counters: &ConnectionCounters) {
         let ticks = now.wrapping_sub(self.last_tick).clamp(1, 16);
         self.last_tick = now;

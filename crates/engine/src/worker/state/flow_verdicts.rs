@@ -32,7 +32,7 @@ const FLOWS: u32 = 16_384;
 /// Most verdicts on one flow.
 pub(crate) const MAX_VERDICTS: usize = 4;
 /// The generation of all entries: verdicts do not depend on the policy's generation.
-pub(super) const ANY_GENERATION: u32 = 0;
+pub(in crate::worker::state) const ANY_GENERATION: u32 = 0;
 
 /// A verdict of one NF thread on one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +70,13 @@ impl Verdict {
 /// The verdicts of one worker.
 pub(crate) struct FlowVerdicts {
     /// The flows with verdicts by key and port, with the time of each flow's last packet.
-    pub(super) table: FlowCache,
+    pub(in crate::worker::state) table: FlowCache,
     /// By slot.
-    pub(super) verdicts: Box<[[Option<Verdict>; MAX_VERDICTS]]>,
+    pub(in crate::worker::state) verdicts: Box<[[Option<Verdict>; MAX_VERDICTS]]>,
     /// By [`LinkId`]: changes when all verdicts of the link end.
     epochs: Box<[Cell<u32>]>,
     /// Whether any verdict was given since the start.
-    pub(super) any: bool,
+    pub(in crate::worker::state) any: bool,
 }
 
 impl FlowVerdicts {
@@ -126,12 +126,12 @@ impl FlowVerdicts {
     }
 
     /// A verdict that another worker had, on a link of this one.
-    pub(super) fn renewed(&self, verdict: Verdict) -> Verdict {
+    pub(in crate::worker::state) fn renewed(&self, verdict: Verdict) -> Verdict {
         Verdict { epoch: self.epochs[verdict.link.index()].get(), ..verdict }
     }
 
     /// Removes expired verdicts on a flow.
-    pub(super) fn remove_ended(&mut self, slot: Slot, now: u32) {
+    pub(in crate::worker::state) fn remove_ended(&mut self, slot: Slot, now: u32) {
         let unused = now.wrapping_sub(self.table.entry(slot).last_used);
         for verdict in &mut self.verdicts[slot.index()] {
             let epochs = &self.epochs;

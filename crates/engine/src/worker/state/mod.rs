@@ -16,8 +16,7 @@ pub(crate) mod flows;
 pub(crate) mod handoff;
 pub(crate) mod lookup_results;
 pub(crate) mod memories;
-pub(crate) mod moved_connections;
-pub(crate) mod moved_flows;
+pub(crate) mod moved;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
 

@@ -17,13 +17,13 @@ use netvm_policy::Names;
 use netvm_wire::{Address, IpProto};
 use tokio::sync::oneshot;
 
-use super::Failure;
-use super::policy::port_named;
+use crate::api::Failure;
+use crate::api::policy::port_named;
 use crate::daemon::Daemon;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
-pub(super) async fn list(
+pub(in crate::api) async fn list(
     State(daemon): State<Arc<Daemon>>,
     query: Result<Query<ConnectionQuery>, QueryRejection>,
 ) -> Answer<ConnectionList> {
@@ -47,7 +47,7 @@ pub(super) async fn list(
     Ok(Json(ConnectionList { counts, connections }))
 }
 
-pub(super) async fn flush(
+pub(in crate::api) async fn flush(
     State(daemon): State<Arc<Daemon>>,
     query: Result<Query<ConnectionQuery>, QueryRejection>,
 ) -> Answer<FlushedConnections> {
@@ -67,7 +67,7 @@ pub(super) async fn flush(
 }
 
 /// What the workers have counted of connections, if any are tracked.
-pub(super) fn counts(engine: &Engine) -> Option<ConnectionCounts> {
+pub(in crate::api) fn counts(engine: &Engine) -> Option<ConnectionCounts> {
     let host = engine.host();
     if !host.tracks() {
         return None;

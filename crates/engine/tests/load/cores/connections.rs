@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use super::has_two_cores;
 use crate::alone;
 use crate::support::Rig;
 use crate::support::pcap::Scratch;
@@ -73,14 +74,6 @@ fn counts_of(engine: &netvm_engine::Engine) -> (u64, u64) {
     let ports = engine.ports();
     let denied = ports[1].drops.iter().find(|(reason, _)| *reason == DropReason::Denied);
     (ports[0].tx_packets, denied.map_or(0, |(_, count)| *count))
-}
-
-fn has_two_cores() -> bool {
-    let has = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if !has {
-        println!("SKIP: two workers need two cores");
-    }
-    has
 }
 
 /// Begins connections on these cores; answers come after each of the changes.

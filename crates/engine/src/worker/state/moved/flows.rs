@@ -8,10 +8,10 @@ use arrayvec::ArrayVec;
 use netvm_flow::{New, Options, Slot, Validity};
 use netvm_wire::FlowKey;
 
-use super::flow_verdicts::{ANY_GENERATION, FlowVerdicts, MAX_VERDICTS, Verdict};
 use crate::ids::{PortId, WorkerId};
 use crate::snapshot::FlowOwners;
 use crate::worker::packet::keys::owner_hash;
+use crate::worker::state::flow_verdicts::{ANY_GENERATION, FlowVerdicts, MAX_VERDICTS, Verdict};
 
 /// Slots of the table that one part covers, in some tens of microseconds.
 const SLOTS: usize = 1024;

@@ -4,7 +4,7 @@
 use netvm_conntrack::{Config, NoMemory, Quotas, Timeouts};
 use netvm_model::{ConnectionsConfig, Host};
 
-use super::workers::Workers;
+use super::Workers;
 use crate::ids::WorkerId;
 use crate::worker::{Command, WorkerConnections};
 
@@ -20,19 +20,19 @@ pub(crate) struct ConnectionTables {
 
 impl ConnectionTables {
     /// No worker has a table.
-    pub(super) fn new(config: &ConnectionsConfig) -> Self {
+    pub(crate) fn new(config: &ConnectionsConfig) -> Self {
         Self { config: config_of(config), are_given: false }
     }
 
     /// Allocates the tables that workers need for a host and do not have.
-    pub(super) fn missing_for(&self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
+    pub(crate) fn missing_for(&self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
         let is_due = host.tracks() && !self.are_given;
         let table = |worker| Ok((worker, self.table()?));
         if is_due { workers.ids().map(table).collect() } else { Ok(Tables::new()) }
     }
 
     /// Gives workers their tables, or takes them from all if the host, which is in force, does not track connections.
-    pub(super) fn follow(&mut self, host: &Host, tables: Tables, workers: &mut Workers) {
+    pub(crate) fn follow(&mut self, host: &Host, tables: Tables, workers: &mut Workers) {
         for (worker, table) in tables {
             workers.send(worker, Command::SetConnections(Some(table)));
         }
@@ -43,7 +43,7 @@ impl ConnectionTables {
     }
 
     /// A table for a worker that is new, if the others have one.
-    pub(super) fn of_new_worker(&self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
+    pub(crate) fn of_new_worker(&self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
         self.are_given.then(|| self.table()).transpose()
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use netvm_conntrack::Connection;
 
-use super::connections::WorkerConnections;
 use crate::ids::WorkerId;
 use crate::snapshot::FlowOwners;
 use crate::worker::packet::keys::connection_hash;
+use crate::worker::state::connections::WorkerConnections;
 
 /// Slots of the table that one part covers, in some tens of microseconds.
 const SLOTS: u32 = 1024;

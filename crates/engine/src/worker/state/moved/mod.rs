@@ -1,0 +1,4 @@
+//! What other workers own from now on, on its way to them.
+
+pub(crate) mod connections;
+pub(crate) mod flows;
