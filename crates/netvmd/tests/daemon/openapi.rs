@@ -1,6 +1,6 @@
 //! `GET /openapi.json` describes every route, and netvmd's answers follow it.
 
-use netvm_api::path;
+use netvm_api::{ConnectionList, path};
 use serde_json::Value;
 
 use super::common::{Daemon, ENGINE, forwarding_chain, is_root, program};
@@ -103,15 +103,33 @@ fn mismatches(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<St
     found
 }
 
+/// A port whose packets are of one connection.
+const TRACKED: &str = "
+[[port]]
+name = \"tracked\"
+kind = \"source\"
+rate = 100
+flows = 1
+track = true
+forward = { out = \"end\" }
+
+[[port]]
+name = \"end\"
+kind = \"sink\"
+";
+
 #[test]
 fn openapi_describes_every_route_and_what_it_answers() {
     let name = format!("o{}", std::process::id());
     let router = if is_root() { router(&name) } else { String::new() };
     let engine = ENGINE.replace("huge_pages", "flow_monitor = {}\nhuge_pages");
-    let mut daemon =
-        Daemon::start(&format!("{engine}{}{router}", forwarding_chain("a", &program("counting"))));
+    let chain = forwarding_chain("a", &program("counting"));
+    let mut daemon = Daemon::start(&format!("{engine}{chain}{TRACKED}{router}"));
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
+    daemon.until("a connection is tracked", |daemon| {
+        daemon.get::<ConnectionList>(path::CONNECTIONS).connections.len() == 1
+    });
     let document: Value = daemon.get(path::OPENAPI);
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     let routes = routes();
