@@ -33,11 +33,11 @@ pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView,
-    ConnectionView, CoresError, Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets,
-    InstanceState, InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker,
-    PreparedCapture, PreparedTrace, QueueView, RoleTotals, RouterView, StageView, StartError,
-    StartTraceError, ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView,
+    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
+    Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState, InstanceView,
+    LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
+    QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
+    TraceRead, TraceSpec, UnknownRouter, WorkerView,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
@@ -45,4 +45,4 @@ pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
 pub use worker::trace::{Lost, NfVerdict, Step, TimedStep, TracedPacket};
-pub use worker::{ConnectionFilter, FlowCounts, Span};
+pub use worker::{ConnectionFilter, ConnectionView, FlowCounts, Span};

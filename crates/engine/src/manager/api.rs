@@ -23,15 +23,14 @@ use super::routers::{RouterView, UnknownRouter};
 use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::{
-    self, ChainView, GroupView, StageView, WorkerView, connections::ConnectionView, latency::LatencyView,
-    trace::TraceError,
+    self, ChainView, GroupView, StageView, WorkerView, latency::LatencyView, trace::TraceError,
 };
 use crate::counters::{ConnectionCounts, MonitorCounts};
 use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
-use crate::worker::{ConnectionFilter, FlowCounts, Hypothetical};
+use crate::worker::{ConnectionFilter, ConnectionView, FlowCounts, Hypothetical};
 
 impl Engine {
     /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of

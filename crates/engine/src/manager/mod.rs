@@ -79,7 +79,6 @@ use routers::Routers;
 pub use routers::{RouterView, UnknownRouter};
 use traces::Traces;
 pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
-pub use views::connections::ConnectionView;
 use views::connections::Found;
 use views::flows::Flows;
 pub use views::flows::{Address, FlowVerdict, FlowView};
@@ -91,8 +90,6 @@ pub use views::trace::TraceError;
 pub use views::{ChainView, GroupView, MemoryView, StageView, WorkerView};
 use workers::Workers;
 use workers::connections::ConnectionTables;
-#[cfg(test)]
-pub(crate) use workers::connections::config_of;
 
 /// The engine and its manager.
 pub struct Engine {

@@ -126,7 +126,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::LIVE_TRACE, post(capture::trace::start))
         .route(path::FLOWS, get(policy::flows))
         .route(path::TOP_TALKERS, get(policy::top))
-        .route(path::CONNECTIONS, get(observe::connections::list).delete(observe::connections::flush))
+        .route(path::CONNECTIONS, get(policy::connections::list).delete(policy::connections::flush))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
         .route(path::CAPTURE_FILE, post(capture::download::start))

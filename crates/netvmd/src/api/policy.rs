@@ -1,5 +1,7 @@
 //! Rules, flows, MAC addresses and packet traces.
 
+pub(super) mod connections;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -18,7 +18,6 @@ use netvm_engine::{
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
-use super::observe::connections;
 use super::{Failure, nfs};
 use crate::daemon::Daemon;
 
@@ -53,7 +52,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         routers: engine.routers(),
         punts: engine.punt_counts(),
         monitor: monitor(engine),
-        connections: connections::counts(engine),
+        connections: connection_counts(engine),
     };
     let mut views = daemon.engine().call(read).await?;
     if let (Some(info), Some(exporter)) = (&mut views.monitor, daemon.statistics().flows()) {
@@ -69,6 +68,17 @@ fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
     engine.host().engine.flow_monitor.as_ref()?;
     let counts = engine.monitor_counts();
     Some(netvm_counters::monitor!(filled! { FlowMonitorInfo from counts { ..FlowMonitorInfo::default() } }))
+}
+
+/// What the workers have counted of connections, if any are tracked.
+pub(super) fn connection_counts(engine: &netvm_engine::Engine) -> Option<ConnectionCounts> {
+    let host = engine.host();
+    if !host.tracks() {
+        return None;
+    }
+    let counts = engine.connection_counts();
+    let limit = u64::from(host.engine.connections.limit) * engine.workers().count() as u64;
+    Some(netvm_counters::connections!(filled! { ConnectionCounts from counts { limit } }))
 }
 
 pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {

@@ -1,40 +1,8 @@
 //! Connections, for display, and ending them.
 
-use std::time::Duration;
-
-use netvm_wire::{Address, IpProto};
-
 use super::readers::Readers;
-use crate::ids::{PortId, WorkerId};
 use crate::manager::workers::Workers;
-use crate::worker::{Command, ConnectionFilter, ConnectionPage};
-
-/// A tracked connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionView {
-    /// The worker that has it.
-    pub worker: WorkerId,
-    /// The port that received its first packet.
-    pub port: PortId,
-    /// Its zone.
-    pub zone: u16,
-    /// Its protocol.
-    pub protocol: IpProto,
-    /// Address and port of the end that began it.
-    pub source: (Address, u16),
-    /// Those of the other end.
-    pub destination: (Address, u16),
-    /// The state of its protocol.
-    pub state: &'static str,
-    /// Packets in the direction of the first, and in the other.
-    pub packets: [u64; 2],
-    /// Their bytes.
-    pub bytes: [u64; 2],
-    /// Time since its first packet.
-    pub age: Duration,
-    /// Time until it ends if no packet comes.
-    pub left: Duration,
-}
+use crate::worker::{Command, ConnectionFilter, ConnectionPage, ConnectionView};
 
 /// What a request has found so far.
 pub(crate) struct Found {

@@ -1,7 +1,7 @@
 //! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
 //! does. A table's memory is set aside at once, so that packets never wait for it.
 
-use netvm_conntrack::{Config, NoMemory, Quotas, Timeouts};
+use netvm_conntrack::NoMemory;
 use netvm_model::{ConnectionsConfig, Host};
 
 use super::Workers;
@@ -14,14 +14,14 @@ pub(crate) type Tables = Vec<(WorkerId, Box<WorkerConnections>)>;
 /// Whether workers have tables, and how large these are.
 #[derive(Debug)]
 pub(crate) struct ConnectionTables {
-    config: Config,
+    config: ConnectionsConfig,
     are_given: bool,
 }
 
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        Self { config: config_of(config), are_given: false }
+        Self { config: *config, are_given: false }
     }
 
     /// Allocates the tables that workers need for a host and do not have.
@@ -49,31 +49,5 @@ impl ConnectionTables {
 
     fn table(&self) -> Result<Box<WorkerConnections>, NoMemory> {
         Ok(Box::new(WorkerConnections::new(&self.config)?))
-    }
-}
-
-/// How a worker tracks connections by this configuration.
-pub(crate) fn config_of(config: &ConnectionsConfig) -> Config {
-    let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts } = *config;
-    Config {
-        sessions: limit,
-        pick_up,
-        quotas: Quotas { per_source, per_port, per_zone },
-        timeouts: Timeouts {
-            tcp_syn_sent: timeouts.tcp_syn_sent,
-            tcp_syn_recv: timeouts.tcp_syn_recv,
-            tcp_established: timeouts.tcp_established,
-            tcp_fin_wait: timeouts.tcp_fin_wait,
-            tcp_close_wait: timeouts.tcp_close_wait,
-            tcp_last_ack: timeouts.tcp_last_ack,
-            tcp_time_wait: timeouts.tcp_time_wait,
-            tcp_close: timeouts.tcp_close,
-            udp: timeouts.udp,
-            udp_stream: timeouts.udp_stream,
-            icmp: timeouts.icmp,
-            sctp: timeouts.sctp_established,
-            generic: timeouts.generic,
-        },
-        ..Config::default()
     }
 }

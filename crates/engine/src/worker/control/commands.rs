@@ -242,7 +242,8 @@ impl Worker {
             }
             Command::Pin(core) => pin_to(core),
             Command::SetConnections(new) => {
-                if let Some(old) = std::mem::replace(&mut dp.connections, new) {
+                if let Some(mut old) = std::mem::replace(&mut dp.connections, new) {
+                    old.finish(dp.clock.tick, &dp.counters.connections);
                     self.send(Event::Retired(Retired::Connections(old)));
                 }
             }

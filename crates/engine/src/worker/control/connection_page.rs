@@ -5,14 +5,40 @@ use std::time::Duration;
 
 use netvm_conntrack::Connection;
 use netvm_switch::TICKS_PER_SECOND;
-use netvm_wire::{IpNet, IpProto};
+use netvm_wire::{Address, IpNet, IpProto};
 
 use crate::ids::{PortId, WorkerId};
-use crate::manager::ConnectionView;
 use crate::worker::state::connections::WorkerConnections;
 
 /// Slots of the table that one page covers, in some tens of microseconds.
 const SLOTS: u32 = 2048;
+
+/// A tracked connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionView {
+    /// The worker that has it.
+    pub worker: WorkerId,
+    /// The port that received its first packet.
+    pub port: PortId,
+    /// Its zone.
+    pub zone: u16,
+    /// Its protocol.
+    pub protocol: IpProto,
+    /// Address and port of the end that began it.
+    pub source: (Address, u16),
+    /// Those of the other end.
+    pub destination: (Address, u16),
+    /// The state of its protocol.
+    pub state: &'static str,
+    /// Packets in the direction of the first, and in the other.
+    pub packets: [u64; 2],
+    /// Their bytes.
+    pub bytes: [u64; 2],
+    /// Time since its first packet.
+    pub age: Duration,
+    /// Time until it ends if no packet comes.
+    pub left: Duration,
+}
 
 /// Which connections: those to which everything that is given applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

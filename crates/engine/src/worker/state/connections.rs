@@ -1,6 +1,9 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
-use netvm_conntrack::{Config, ConnectionId, Connections, NoMemory, Packet, Refusal, Tracked, Zone};
+use netvm_conntrack::{
+    Config, ConnectionId, Connections, Ended, NoMemory, Packet, Quotas, Refusal, Timeouts, Tracked, Zone,
+};
+use netvm_model::ConnectionsConfig;
 use netvm_wire::{ConnState, FlowKey};
 
 use super::BURST;
@@ -18,6 +21,14 @@ pub(crate) struct Headers {
     pub(crate) lengths: [u16; BURST],
 }
 
+/// Numbers that only grow.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    begun: u64,
+    ended: Ended,
+    invalid: u64,
+}
+
 /// The connections of one worker.
 pub(crate) struct WorkerConnections {
     pub(crate) table: Connections,
@@ -27,6 +38,8 @@ pub(crate) struct WorkerConnections {
     /// Lengths of the packets.
     lengths: [u32; BURST],
     tracked: [Tracked; BURST],
+    /// What the counters have of this table.
+    counted: Counted,
     /// Packets that were invalid so far.
     invalid: u64,
     /// The tick of the burst.
@@ -37,13 +50,14 @@ pub(crate) struct WorkerConnections {
 
 impl WorkerConnections {
     /// An empty table of this size.
-    pub(crate) fn new(config: &Config) -> Result<Self, NoMemory> {
+    pub(crate) fn new(config: &ConnectionsConfig) -> Result<Self, NoMemory> {
         Ok(Self {
-            table: Connections::new(config)?,
+            table: Connections::new(&config_of(config))?,
             headers: Headers { fronts: Box::new([[0; HEADER_BYTES]; BURST]), lengths: [0; BURST] },
             keys: [FlowKey::EMPTY; BURST],
             lengths: [0; BURST],
             tracked: [Tracked::default(); BURST],
+            counted: Counted::default(),
             invalid: 0,
             now: 0,
             last_tick: 0,
@@ -96,13 +110,49 @@ impl WorkerConnections {
         let ticks = now.wrapping_sub(self.last_tick).clamp(1, 16);
         self.last_tick = now;
         self.table.expire(now, ticks * SLOTS_PER_TICK.max(self.table.capacity() / 256));
-        let ended = self.table.ended();
         counters.connections.set(self.table.len().into());
         counters.unanswered.set(self.table.incomplete().into());
-        counters.begun.set(self.table.begun());
-        counters.expired.set(ended.expired + ended.replaced);
-        counters.evicted.set(ended.evicted);
-        counters.flushed.set(ended.flushed);
-        counters.invalid.set(self.invalid);
+        // A worker may have had another table before.
+        let now = Counted { begun: self.table.begun(), ended: self.table.ended(), invalid: self.invalid };
+        let before = std::mem::replace(&mut self.counted, now);
+        counters.begun.add(now.begun - before.begun);
+        let over = |it: &Counted| it.ended.expired + it.ended.replaced;
+        counters.expired.add(over(&now) - over(&before));
+        counters.evicted.add(now.ended.evicted - before.ended.evicted);
+        counters.flushed.add(now.ended.flushed - before.ended.flushed);
+        counters.invalid.add(now.invalid - before.invalid);
+    }
+
+    /// Writes the counters for the last time, before the table goes.
+    pub(crate) fn finish(&mut self, now: u32, counters: &ConnectionCounters) {
+        self.tick(now, counters);
+        counters.connections.set(0);
+        counters.unanswered.set(0);
+    }
+}
+
+/// The configuration of a table.
+fn config_of(config: &ConnectionsConfig) -> Config {
+    let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts } = *config;
+    Config {
+        sessions: limit,
+        pick_up,
+        quotas: Quotas { per_source, per_port, per_zone },
+        timeouts: Timeouts {
+            tcp_syn_sent: timeouts.tcp_syn_sent,
+            tcp_syn_recv: timeouts.tcp_syn_recv,
+            tcp_established: timeouts.tcp_established,
+            tcp_fin_wait: timeouts.tcp_fin_wait,
+            tcp_close_wait: timeouts.tcp_close_wait,
+            tcp_last_ack: timeouts.tcp_last_ack,
+            tcp_time_wait: timeouts.tcp_time_wait,
+            tcp_close: timeouts.tcp_close,
+            udp: timeouts.udp,
+            udp_stream: timeouts.udp_stream,
+            icmp: timeouts.icmp,
+            sctp: timeouts.sctp_established,
+            generic: timeouts.generic,
+        },
+        ..Config::default()
     }
 }

@@ -5,7 +5,6 @@ use netvm_wire::{FrameBuilder, TcpFlags};
 
 use super::rig::{Rig, ip, mac, udp};
 use crate::drop_reason::DropReason;
-use crate::manager::config_of;
 use crate::worker::{Command, WorkerConnections};
 
 /// Port 0 may begin connections with hosts behind port 1, which may only answer.
@@ -36,7 +35,7 @@ fn host(text: &str) -> Host {
 /// A worker with a table for these connections.
 fn tracking(text: &str, config: &ConnectionsConfig) -> Rig {
     let mut rig = Rig::of(&host(text));
-    let table = Box::new(WorkerConnections::new(&config_of(config)).unwrap());
+    let table = Box::new(WorkerConnections::new(config).unwrap());
     rig.command(Command::SetConnections(Some(table)));
     rig
 }

@@ -1,6 +1,5 @@
 //! Monitoring of netvmd: metrics, events and latencies.
 
-pub(super) mod connections;
 pub(super) mod events;
 pub(super) mod latency;
 pub(super) mod metrics;

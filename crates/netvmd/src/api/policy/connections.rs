@@ -7,18 +7,16 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use netvm_api::{
-    ConnectionCounts, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections, MAX_CONNECTIONS,
-};
-use netvm_counters::filled;
+use netvm_api::{ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections, MAX_CONNECTIONS};
 use netvm_engine::{ConnectionFilter, ConnectionView, Engine};
 use netvm_model::Host;
 use netvm_policy::Names;
 use netvm_wire::{Address, IpProto};
 use tokio::sync::oneshot;
 
+use super::port_named;
 use crate::api::Failure;
-use crate::api::policy::port_named;
+use crate::api::traffic::connection_counts;
 use crate::daemon::Daemon;
 
 type Answer<T> = Result<Json<T>, Failure>;
@@ -37,7 +35,7 @@ pub(in crate::api) async fn list(
     let read = move |engine: &mut Engine| {
         // The caller may have been cancelled.
         engine.read_connections(filter, most, move |found| drop(sender.send(found)));
-        counts(engine)
+        connection_counts(engine)
     };
     let counts = daemon.engine().call(read).await?.unwrap_or_default();
     let mut found = found.await.map_err(engine_ended)?;
@@ -64,17 +62,6 @@ pub(in crate::api) async fn flush(
     };
     daemon.engine().call(flush).await?;
     Ok(Json(FlushedConnections { ended: ended.await.map_err(engine_ended)? }))
-}
-
-/// What the workers have counted of connections, if any are tracked.
-pub(in crate::api) fn counts(engine: &Engine) -> Option<ConnectionCounts> {
-    let host = engine.host();
-    if !host.tracks() {
-        return None;
-    }
-    let counts = engine.connection_counts();
-    let limit = u64::from(host.engine.connections.limit) * engine.workers().count() as u64;
-    Some(netvm_counters::connections!(filled! { ConnectionCounts from counts { limit } }))
 }
 
 /// The running configuration, if connections are tracked.
