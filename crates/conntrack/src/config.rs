@@ -7,6 +7,11 @@ pub struct Config {
     pub sessions: u32,
     /// Most packets of which later fragments are expected at a time.
     pub fragments: u32,
+    /// Most ends whose source is translated; 0: none is.
+    pub mappings: u32,
+    /// The key by which addresses and ports of pools are chosen, for the same choice after a restart; keep it secret.
+    /// `None`: a random one.
+    pub mapping_key: Option<u64>,
     /// A TCP segment in mid-stream begins a connection, as with Linux's `nf_conntrack_tcp_loose`.
     pub pick_up: bool,
     /// Quotas.
@@ -20,6 +25,8 @@ impl Default for Config {
         Self {
             sessions: 65_536,
             fragments: 1024,
+            mappings: 0,
+            mapping_key: None,
             pick_up: true,
             quotas: Quotas::default(),
             timeouts: Timeouts::default(),

@@ -4,8 +4,8 @@ use netvm_wire::IpProto;
 
 use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
+use crate::packet::tuple::Tuple;
 use crate::tcp::{Tcp, TcpState};
-use crate::tuple::Tuple;
 
 /// A connection, as long as it lives: its slot, and the number of its use, so that a later connection in the slot is
 /// another one.
@@ -64,6 +64,10 @@ pub struct Connection {
     pub(crate) is_answered: bool,
     /// It is not evicted: it has had an answer, and if it is TCP, its handshake is complete and it is not closed.
     pub(crate) is_assured: bool,
+    /// Its reply tuple is not the original one reversed.
+    pub(crate) is_translated: bool,
+    /// Its source has a mapping.
+    pub(crate) is_mapped: bool,
 }
 
 /// Seconds that TCP in mid-stream may stay without an answer.
@@ -91,6 +95,8 @@ impl Connection {
         in_use: false,
         is_answered: false,
         is_assured: false,
+        is_translated: false,
+        is_mapped: false,
     };
 
     /// The direction of its first packet.

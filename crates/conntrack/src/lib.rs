@@ -9,10 +9,12 @@
 //! - [`Connections::track`] creates nothing. A connection begins with [`Connections::confirm`], after rules have
 //!   accepted its packet, so packets that rules drop leave no trace.
 //! - Both directions are in the index, so one look-up finds connection and direction.
-//! - A full table evicts the connection that has waited for longest for its handshake or first answer. Others are never
-//!   evicted. Quotas bound what a source prefix, a port or a zone can have.
+//! - A full table evicts the connection that has waited for longest for its handshake or first answer, or since it was
+//!   closed. Others are never evicted. Quotas bound what a source prefix, a port or a zone can have.
 //! - Ageing costs the same at any time: a hand passes some slots with each [`Connections::expire`], and a look-up that
 //!   finds a connection after its time-out ends it.
+//! - A connection may be translated from its first packet on ([`Connections::confirm_translated`]); its packets are
+//!   rewritten by [`Connection::rewrite`].
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
 //! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
@@ -23,23 +25,18 @@
 
 mod config;
 mod connection;
-mod fragments;
-mod headers;
 mod index;
-mod kind;
-mod moves;
-mod quotas;
-mod slots;
+mod nat;
+mod packet;
 mod table;
 mod tcp;
-mod tuple;
-mod views;
 
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState};
+pub use nat::{Half, Incomplete, Pool, Rewrite, Target, Translation};
 pub use netvm_flow_table::NoMemory;
+pub use packet::tuple::{Tuple, Zone};
 pub use table::{Connections, Ended, Refusal};
-pub use tuple::{Tuple, Zone};
 
 use netvm_wire::{ConnState, FlowKey};
 
@@ -69,6 +66,8 @@ pub struct Tracked {
     pub connection: Option<ConnectionId>,
     /// It goes to the end that began the connection.
     pub is_reply: bool,
+    /// Its connection is translated: see [`Connection::rewrite`].
+    pub is_translated: bool,
     /// The ports of a later fragment, which the first one had.
     pub ports: Option<[u16; 2]>,
 }

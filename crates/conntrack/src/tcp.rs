@@ -8,7 +8,7 @@
 use netvm_wire::TcpFlags;
 
 use crate::config::Timeouts;
-use crate::headers::Segment;
+use crate::packet::headers::Segment;
 
 /// The state of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,8 +87,8 @@ pub(crate) fn kind_of(flags: TcpFlags) -> Option<Kind> {
 pub(crate) enum Handled {
     /// It belongs to the connection.
     Valid,
-    /// It may belong to the connection, and its receiver knows: a SYN after the handshake, or a reset in the window that
-    /// is not the next segment. The receiver answers with a challenge acknowledgment (RFC 5961 sections 3 and 4).
+    /// It may belong to the connection, and its receiver knows: a SYN after the handshake, or a reset in the window
+    /// that is not the next segment. The receiver answers with a challenge acknowledgment (RFC 5961 sections 3 and 4).
     WithoutEffect,
     /// It cannot belong to the connection, which is unchanged.
     Invalid,

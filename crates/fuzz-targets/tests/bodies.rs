@@ -9,8 +9,9 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_filter, capture_read, config_parse, control_header, e1000, flow_names,
-    nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user, vhost_user_rings, wire_parse,
+    attach_message, capture_filter, capture_read, config_parse, connections, control_header, e1000,
+    flow_names, nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user, vhost_user_rings,
+    wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -83,6 +84,11 @@ fn nfs_survive_any_descriptor() {
 #[test]
 fn frames_parse_and_change_within_bounds() {
     exercise("wire_parse", wire_parse, &examples::frames(), 4000);
+}
+
+#[test]
+fn connections_are_bounded_and_their_packets_well_formed() {
+    exercise("connections", connections, &examples::connection_steps(), 4000);
 }
 
 #[test]

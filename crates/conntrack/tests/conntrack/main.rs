@@ -4,6 +4,7 @@
 mod flood;
 mod kernel;
 mod model;
+mod nat;
 mod others;
 mod rig;
 mod tcp;

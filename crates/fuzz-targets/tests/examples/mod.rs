@@ -1,11 +1,12 @@
 //! Valid examples for each body, most of them written by the crates that read them.
 
-use std::net::IpAddr;
+mod packets;
 
 use netvm_attach::{Answer, Hello, Ready};
 use netvm_capture::{CaptureWriter, Format, Precision, Timestamp, WriterOptions};
 use netvm_ring::Descriptor;
-use netvm_wire::{EtherType, FrameBuilder, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{FrameBuilder, MacAddr};
+pub use packets::{connection_steps, frames, whole_frames};
 use serde::Serialize;
 
 use crate::mutate::Random;
@@ -188,44 +189,6 @@ pub fn descriptor_bursts() -> Vec<Vec<u8>> {
         bytes
     };
     (0..30).map(example).collect()
-}
-
-pub fn whole_frames() -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    let vlan = |id| VlanId::new(id).unwrap();
-    for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
-        let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
-        let base =
-            FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip(source, destination).payload(b"payload");
-        let tcp = base.tcp(1000, 80, TcpFlags::SYN);
-        for builder in [
-            tcp,
-            tcp.vlan(vlan(7)),
-            tcp.service_vlan(vlan(9)).vlan(vlan(7)),
-            base.udp(1000, 53),
-            base.udp(1000, 53).frame_len(60),
-            base.udp(1000, 53).fragment(1, 0, true),
-            base.udp(1000, 53).fragment(1, 3, false),
-            base.echo(false, 1, 2),
-        ] {
-            frames.push(builder.to_vec().unwrap());
-        }
-    }
-    let base = FrameBuilder::new(MacAddr([2; 6]), MacAddr::BROADCAST);
-    let arp = base.arp_request([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-    frames.push(arp.frame_len(60).to_vec().unwrap());
-    frames.push(base.ether_type(EtherType(0x88cc)).payload(&[1, 2, 3]).to_vec().unwrap());
-    frames
-}
-
-pub fn frames() -> Vec<Vec<u8>> {
-    let mut examples: Vec<_> =
-        whole_frames().into_iter().map(|frame| [vec![40, 0, 1], frame].concat()).collect();
-    let mut random = Random::new();
-    for kind in 0..40 {
-        examples.push([vec![0, 0, 0, kind, (random.next() >> 8) as u8], random.bytes(80)].concat());
-    }
-    examples
 }
 
 pub fn capture_files() -> Vec<Vec<u8>> {

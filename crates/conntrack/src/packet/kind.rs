@@ -3,9 +3,9 @@
 use netvm_wire::{ConnState, FlowHasher, Fragment, IpProto};
 
 use crate::Packet;
-use crate::fragments::{FragmentOf, Fragments};
-use crate::headers::{Message, embedded, identifier, message};
-use crate::tuple::{Ports, Tuple};
+use crate::packet::fragments::{FragmentOf, Fragments};
+use crate::packet::headers::{Message, embedded, identifier, layers, message};
+use crate::packet::tuple::{Ports, Tuple};
 
 /// What a packet is to the connection with a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum Relation {
     Of,
     /// It is a later fragment of it, with the ports of the first.
     LaterOf,
-    /// It is an ICMP error about a packet with this tuple.
+    /// It is an ICMP error about a packet of the other direction.
     About,
     /// There is no tuple.
     None,
@@ -27,15 +27,22 @@ pub(crate) struct Kind {
     pub(crate) state: ConnState,
     pub(crate) hash: u32,
     pub(crate) tuple: Tuple,
+    /// Of the TCP segment that an error is about.
+    pub(crate) sequence: Option<u32>,
 }
 
 impl Kind {
-    pub(crate) const UNTRACKED: Self =
-        Self { relation: Relation::None, state: ConnState::Untracked, hash: 0, tuple: Tuple::NONE };
+    pub(crate) const UNTRACKED: Self = Self {
+        relation: Relation::None,
+        state: ConnState::Untracked,
+        hash: 0,
+        tuple: Tuple::NONE,
+        sequence: None,
+    };
     const INVALID: Self = Self { state: ConnState::Invalid, ..Self::UNTRACKED };
 
     fn new(relation: Relation, tuple: Tuple, hasher: &FlowHasher) -> Self {
-        Self { relation, state: ConnState::New, hash: tuple.hash(hasher), tuple }
+        Self { relation, state: ConnState::New, hash: tuple.hash(hasher), tuple, sequence: None }
     }
 
     /// What a packet is. Notes the ports of first fragments, and finds those of later ones.
@@ -50,12 +57,14 @@ impl Kind {
             return ports.map_or(Self::INVALID, with);
         }
         let ports = match key.protocol {
-            IpProto::ICMP | IpProto::ICMPV6 => match (message(key), identifier(packet)) {
-                (Message::Query(query), Some(identifier)) => Ports { numbers: [identifier; 2], query },
-                (Message::Error, _) => return Self::of_error(packet, hasher),
-                (Message::OfLink, _) => return Self::UNTRACKED,
-                _ => return Self::INVALID,
-            },
+            IpProto::ICMP | IpProto::ICMPV6 => {
+                match (message(key.protocol, key.icmp_type), identifier(packet)) {
+                    (Message::Query(query), Some(identifier)) => Ports { numbers: [identifier; 2], query },
+                    (Message::Error, _) => return Self::of_error(packet, hasher),
+                    (Message::OfLink, _) => return Self::UNTRACKED,
+                    _ => return Self::INVALID,
+                }
+            }
             _ => Ports { numbers: [key.source_port, key.destination_port], query: 0 },
         };
         if let Some(of) = FragmentOf::of_first(packet) {
@@ -64,9 +73,14 @@ impl Kind {
         Self::new(Relation::Of, Tuple::of(key, ports, zone), hasher)
     }
 
-    /// An error goes to the sender of the packet that it is about.
+    /// An error goes to the sender of the packet that it is about, and so in the other direction.
     fn of_error(packet: &Packet<'_>, hasher: &FlowHasher) -> Self {
-        let about = embedded(packet).filter(|it| it.tuple.source == packet.key.destination);
-        about.map_or(Self::INVALID, |it| Self::new(Relation::About, it.tuple, hasher))
+        let (key, front) = (packet.key, packet.front);
+        let about = layers(front, packet.length).and_then(|layers| embedded(front, &layers));
+        let about = about.filter(|it| it.key.source == key.destination);
+        about.map_or(Self::INVALID, |it| {
+            let other = Tuple::of(&it.key, it.ports, packet.zone).reversed();
+            Self { sequence: it.sequence, ..Self::new(Relation::About, other, hasher) }
+        })
     }
 }

@@ -4,7 +4,7 @@
 use netvm_wire::{Address, FlowKey, Fragment, IpProto, TcpFlags, parse_prefix};
 
 use crate::Packet;
-use crate::tuple::{Ports, Tuple, query_of};
+use crate::packet::tuple::{Ports, query_of};
 
 /// A TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,40 +36,43 @@ pub(crate) struct Layers {
     pub(crate) network: usize,
     /// The header of the protocol over IP; a later fragment has none.
     pub(crate) transport: Option<usize>,
+    /// That protocol.
+    pub(crate) protocol: IpProto,
     /// The end by the lengths of the headers; the padding of short frames follows it.
     pub(crate) end: usize,
 }
 
-/// The layers of an IP packet.
-pub(crate) fn layers(packet: &Packet<'_>) -> Option<Layers> {
-    if let Some(layers) = layers_of_plain(packet) {
+/// The layers of an IP packet of `length` bytes that begins with `front`.
+pub(crate) fn layers(front: &[u8], length: usize) -> Option<Layers> {
+    if let Some(layers) = layers_of_plain(front) {
         return Some(layers);
     }
-    let headers = parse_prefix(packet.front, packet.length).ok()?;
+    let headers = parse_prefix(front, length).ok()?;
     let (network, transport) = (headers.l3_offset(), headers.l4_offset());
-    Some(Layers { network, transport, end: headers.payload_end() })
+    let (protocol, end) = (headers.key().protocol, headers.payload_end());
+    headers.key().is_ip().then_some(Layers { network, transport, protocol, end })
 }
 
 /// Those of a whole packet without IP options, extension headers or more than one VLAN tag.
-fn layers_of_plain(packet: &Packet<'_>) -> Option<Layers> {
-    let (front, key) = (packet.front, packet.key);
-    if key.fragment != Fragment::Whole {
-        return None;
-    }
+fn layers_of_plain(front: &[u8]) -> Option<Layers> {
     let network = if *front.first_chunk::<14>()?.last_chunk()? == [0x81, 0] { 18 } else { 14 };
-    let (header, length) = match (*front.get(network - 2..)?.first_chunk()?, *front.get(network)?) {
-        ([0x08, 0x00], 0x45) => (20, usize::from(u16_at(front, network + 2)?)),
-        ([0x86, 0xdd], _) if *front.get(network + 6)? == key.protocol.0 => {
-            (40, 40 + usize::from(u16_at(front, network + 4)?))
+    let (protocol, header, length) = match (*front.get(network - 2..)?.first_chunk()?, *front.get(network)?) {
+        ([0x08, 0x00], 0x45) if u16_at(front, network + 6)? & 0x3fff == 0 => {
+            (IpProto(*front.get(network + 9)?), 20, usize::from(u16_at(front, network + 2)?))
+        }
+        ([0x86, 0xdd], _) => {
+            (IpProto(*front.get(network + 6)?), 40, 40 + usize::from(u16_at(front, network + 4)?))
         }
         _ => return None,
     };
-    Some(Layers { network, transport: Some(network + header), end: network + length })
+    let is_plain = header == 20 || protocol.has_ports() || protocol == IpProto::ICMPV6;
+    let transport = Some(network + header);
+    is_plain.then_some(Layers { network, transport, protocol, end: network + length })
 }
 
 /// The segment of a TCP packet that is not a later fragment.
 pub(crate) fn segment(packet: &Packet<'_>) -> Option<Segment> {
-    let layers = layers(packet)?;
+    let layers = layers(packet.front, packet.length)?;
     let at = layers.transport?;
     let header = packet.front.get(at..)?;
     let data_offset = usize::from(header.get(12)? >> 4) * 4;
@@ -117,11 +120,11 @@ pub(crate) enum Message {
     Other,
 }
 
-pub(crate) const fn message(key: &FlowKey) -> Message {
-    if let Some(query) = query_of(key.protocol, key.icmp_type) {
+pub(crate) const fn message(protocol: IpProto, icmp_type: u8) -> Message {
+    if let Some(query) = query_of(protocol, icmp_type) {
         return Message::Query(query);
     }
-    match (key.protocol, key.icmp_type) {
+    match (protocol, icmp_type) {
         // Destination unreachable, source quench, redirect, time exceeded, parameter problem (RFC 792).
         (IpProto::ICMP, 3 | 4 | 5 | 11 | 12) => Message::Error,
         // Errors are those below 128 (RFC 4443 section 2.1).
@@ -133,33 +136,33 @@ pub(crate) const fn message(key: &FlowKey) -> Message {
 
 /// The identifier of an ICMP query.
 pub(crate) fn identifier(packet: &Packet<'_>) -> Option<u16> {
-    u16_at(packet.front, layers(packet)?.transport? + 4)
+    u16_at(packet.front, layers(packet.front, packet.length)?.transport? + 4)
 }
 
 /// The packet that an ICMP error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Embedded {
-    pub(crate) tuple: Tuple,
+    pub(crate) key: FlowKey,
+    pub(crate) ports: Ports,
     /// The sequence number of a TCP segment.
     pub(crate) sequence: Option<u32>,
     /// Its layers. The end is that of the error.
     pub(crate) layers: Layers,
 }
 
-/// Reads the packet that an ICMP error is about from its first headers.
-pub(crate) fn embedded(packet: &Packet<'_>) -> Option<Embedded> {
+/// Reads the packet that an ICMP error with these layers is about from its first headers.
+pub(crate) fn embedded(front: &[u8], outer: &Layers) -> Option<Embedded> {
     const ICMP_HEADER: usize = 8;
-    let outer = layers(packet)?;
     let network = outer.transport? + ICMP_HEADER;
-    let (key, length) = match packet.key.protocol {
-        IpProto::ICMP => embedded_v4(packet.front.get(network..)?)?,
-        _ => embedded_v6(packet.front.get(network..)?)?,
+    let (key, length) = match outer.protocol {
+        IpProto::ICMP => embedded_v4(front.get(network..)?)?,
+        _ => embedded_v6(front.get(network..)?)?,
     };
-    let at = network + length;
-    let transport = packet.front.get(at..)?;
-    let ports = match key.protocol {
+    let (at, protocol) = (network + length, key.protocol);
+    let transport = front.get(at..outer.end.min(front.len()))?;
+    let ports = match protocol {
         IpProto::ICMP | IpProto::ICMPV6 => {
-            let query = query_of(key.protocol, *transport.first()?)?;
+            let query = query_of(protocol, *transport.first()?)?;
             Ports { numbers: [u16_at(transport, 4)?; 2], query }
         }
         protocol if protocol.has_ports() => {
@@ -167,9 +170,9 @@ pub(crate) fn embedded(packet: &Packet<'_>) -> Option<Embedded> {
         }
         _ => Ports::default(),
     };
-    let sequence = if key.protocol == IpProto::TCP { Some(u32_at(transport, 4)?) } else { None };
-    let layers = Layers { network, transport: Some(at), end: outer.end };
-    Some(Embedded { tuple: Tuple::of(&key, ports, packet.zone), sequence, layers })
+    let sequence = if protocol == IpProto::TCP { Some(u32_at(transport, 4)?) } else { None };
+    let layers = Layers { network, transport: Some(at), protocol, end: outer.end };
+    Some(Embedded { key, ports, sequence, layers })
 }
 
 /// Addresses and protocol, and the length of the header. `None` for a later fragment, which has no ports.
@@ -233,7 +236,7 @@ fn walk_extensions(ip: &[u8]) -> Option<Extensions> {
 
 /// What fragments of one packet have in common, besides addresses and protocol.
 pub(crate) fn fragment_identifier(packet: &Packet<'_>) -> Option<u32> {
-    let ip = packet.front.get(layers(packet)?.network..)?;
+    let ip = packet.front.get(layers(packet.front, packet.length)?.network..)?;
     if ip.first()? >> 4 == 4 {
         return u16_at(ip, 4).map(u32::from);
     }

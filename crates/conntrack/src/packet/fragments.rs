@@ -5,8 +5,8 @@
 use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{FlowHasher, FlowKey, Fragment};
 
-use crate::headers::fragment_identifier;
-use crate::tuple::{Ports, Zone};
+use crate::packet::headers::fragment_identifier;
+use crate::packet::tuple::{Ports, Zone};
 use crate::{Packet, TICKS_PER_SECOND};
 
 /// Seconds for which later fragments may follow (Linux: `ipfrag_time`).

@@ -1,7 +1,7 @@
 //! What can be seen of connections, and ending them by hand.
 
+use super::connections::{Connections, Ended};
 use crate::connection::{Connection, ConnectionId};
-use crate::table::{Connections, Ended};
 
 impl Connections {
     /// A connection, if it still lives.

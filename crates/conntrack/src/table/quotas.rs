@@ -5,7 +5,7 @@ use netvm_wire::{Address, FlowHasher};
 
 use crate::config::Quotas;
 use crate::index::Index;
-use crate::tuple::Zone;
+use crate::packet::tuple::Zone;
 
 /// Ports that have a quota of their own: more than an engine has.
 const PORTS: usize = 1024;

@@ -1,0 +1,76 @@
+//! Rewrites the headers of packets of translated connections, with incremental checksums (RFC 1624).
+//!
+//! Both directions change in two halves: the destination before routing, so that the route is that of the end which
+//! receives the packet; the source after routing. The packet inside an ICMP error went in the other direction, so the
+//! error's destination and the inner source change together.
+
+use netvm_wire::IpProto;
+
+use super::edit::{Edit, Half};
+use super::mappings::End;
+use crate::connection::Connection;
+use crate::packet::headers::{Layers, Message, embedded, layers, message};
+
+/// A packet to rewrite.
+#[derive(Debug)]
+pub struct Rewrite<'a> {
+    /// Its first bytes, with all headers.
+    pub front: &'a mut [u8],
+    /// Its length.
+    pub length: usize,
+    /// The checksum of TCP or UDP is that of the pseudo header alone: a device computes the rest.
+    pub is_partial: bool,
+}
+
+/// A header field is not in the bytes at hand, so the packet was not, or not all, rewritten: drop it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incomplete;
+
+/// What becomes of one half.
+struct Change {
+    half: Half,
+    old: End,
+    new: End,
+}
+
+impl Connection {
+    /// Rewrites one half of a packet of this connection, or of an ICMP error about one. `is_reply` as in
+    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing.
+    ///
+    /// # Errors
+    /// [`Incomplete`].
+    pub fn rewrite(&self, half: Half, is_reply: bool, packet: &mut Rewrite<'_>) -> Result<(), Incomplete> {
+        let direction = usize::from(is_reply);
+        let after = self.tuples[1 - direction].reversed();
+        let change = Change { half, old: half.end_of(&self.tuples[direction]), new: half.end_of(&after) };
+        if change.old == change.new { Ok(()) } else { rewrite(&change, packet).ok_or(Incomplete) }
+    }
+}
+
+fn rewrite(change: &Change, packet: &mut Rewrite<'_>) -> Option<()> {
+    let layers = layers(packet.front, packet.length)?;
+    let mut edit = Edit { front: packet.front, outer: None };
+    let icmp_type = match (layers.protocol, layers.transport) {
+        (IpProto::ICMP | IpProto::ICMPV6, Some(at)) => edit.front.get(at),
+        _ => None,
+    };
+    if icmp_type.is_some_and(|kind| message(layers.protocol, *kind) == Message::Error) {
+        return rewrite_error(change, &layers, &mut edit);
+    }
+    let sum = edit.sum_of(&layers, packet.is_partial);
+    edit.end(change.half, &layers, change.new, sum)
+}
+
+/// Rewrites an end of an error, and the other end of the packet that it is about, which went in the other direction. A
+/// router on the way may have sent the error: its address changes only if that of the connection does.
+fn rewrite_error(change: &Change, outer: &Layers, edit: &mut Edit<'_>) -> Option<()> {
+    let Change { half, old, new } = *change;
+    let sum = edit.sum_of(outer, false)?;
+    if old.address != new.address {
+        edit.address(half, outer, new.address, Some(sum))?;
+    }
+    let inner = embedded(edit.front, outer)?.layers;
+    edit.outer = Some(sum.at);
+    let inner_sum = edit.sum_of(&inner, false);
+    edit.end(half.other(), &inner, new, inner_sum)
+}

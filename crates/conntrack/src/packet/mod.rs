@@ -1,0 +1,6 @@
+//! What tracking reads of packets.
+
+pub(crate) mod fragments;
+pub(crate) mod headers;
+pub(crate) mod kind;
+pub(crate) mod tuple;

@@ -1,0 +1,87 @@
+//! [`Connections::confirm`]: begins connections, within quotas.
+
+use netvm_wire::ConnState;
+
+use super::connections::{Connections, Found, Refusal};
+use super::quotas::prefix_of;
+use crate::connection::{Connection, ConnectionId};
+use crate::nat::Translation;
+use crate::packet::fragments::FragmentOf;
+use crate::packet::kind::Relation;
+use crate::packet::tuple::Tuple;
+use crate::{Packet, Tracked};
+
+/// Slots in which a full table looks for connections whose time is over.
+const SLOTS_IF_FULL: u32 = 8;
+
+impl Connections {
+    /// Begins the connection of a packet that [`Connections::track`] found new and that rules have accepted, received by
+    /// port number `from`. Returns the connection that it belongs to now, if an earlier packet has begun it.
+    ///
+    /// # Errors
+    /// [`Refusal`]; no connection has begun then.
+    pub fn confirm(&mut self, packet: &Packet<'_>, from: u16, now: u32) -> Result<ConnectionId, Refusal> {
+        self.confirm_with(packet, from, now, None)
+    }
+
+    pub(crate) fn confirm_with(
+        &mut self,
+        packet: &Packet<'_>,
+        from: u16,
+        now: u32,
+        translation: Option<Translation<'_>>,
+    ) -> Result<ConnectionId, Refusal> {
+        let kind = self.kind(packet, now);
+        let found = if kind.relation == Relation::None { None } else { self.find(&kind, now) };
+        let replaced = match (kind.relation, found) {
+            (Relation::Of, None) => None,
+            (Relation::Of | Relation::LaterOf, Some(found)) => match self.track_one(packet, &kind, now) {
+                Tracked { connection: Some(id), .. } => return Ok(id),
+                Tracked { state: ConnState::New, .. } => Some(found.slot),
+                _ => return Err(Refusal::NotNew),
+            },
+            _ => return Err(Refusal::NotNew),
+        };
+        let begun = self.begin(packet, &kind.tuple).ok_or(Refusal::NotNew)?;
+        let mut new = Connection { created: now, from, ..begun };
+        if let Some(slot) = replaced {
+            self.remove(slot);
+            self.ended.replaced += 1;
+        }
+        self.make_room(&new, now)?;
+        if let Some(translation) = translation {
+            self.translate(&mut new, translation)?;
+        }
+        if self.has(&new.tuples[1]) || !self.add_mapping(&new) {
+            return Err(Refusal::NoPort);
+        }
+        let found = Found { slot: self.add(&new), direction: 0 };
+        if let Some(of) = FragmentOf::of_first(packet) {
+            self.fragments.confirm(&self.hasher, &of);
+        }
+        self.begun += 1;
+        self.passes(packet, found);
+        self.follow(found.slot, now);
+        Ok(self.id(found.slot))
+    }
+
+    /// Checks the quotas. If the table is full, looks for connections whose time is over, or evicts one.
+    fn make_room(&mut self, new: &Connection, now: u32) -> Result<(), Refusal> {
+        let Tuple { source, zone, .. } = new.tuples[0];
+        if !self.counts.admits_source(&self.hasher, prefix_of(source), zone) {
+            return Err(Refusal::SourceQuota);
+        }
+        if !self.counts.admits_port(new.from) {
+            return Err(Refusal::PortQuota);
+        }
+        if !self.counts.admits_zone(zone) {
+            return Err(Refusal::ZoneQuota);
+        }
+        if self.slots.is_full() && self.expire(now, SLOTS_IF_FULL) == 0 {
+            let oldest = self.slots.oldest().ok_or(Refusal::Full)?;
+            self.remove(oldest);
+            self.ended.evicted += 1;
+        }
+        Ok(())
+    }
+}

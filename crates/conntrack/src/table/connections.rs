@@ -1,0 +1,161 @@
+//! [`Connections`]: the connections of one worker, and how one is found, added and removed.
+
+use netvm_flow_table::NoMemory;
+use netvm_wire::FlowHasher;
+
+use super::quotas::{Counts, prefix_of};
+use super::slots::Slots;
+use crate::Packet;
+use crate::config::Config;
+use crate::connection::{Connection, ConnectionId};
+use crate::index::Index;
+use crate::nat::Mappings;
+use crate::packet::fragments::Fragments;
+use crate::packet::kind::Kind;
+use crate::packet::tuple::Tuple;
+
+/// Why a connection does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The table is full of connections that have had an answer.
+    Full,
+    /// Its source has as many connections as it may have.
+    SourceQuota,
+    /// The port that received its packet has.
+    PortQuota,
+    /// Its zone has.
+    ZoneQuota,
+    /// The packet begins no connection.
+    NotNew,
+    /// No port of the pool is free for its source, or its ends are those of another connection.
+    NoPort,
+    /// Its protocol, or the family of its addresses, cannot be translated so.
+    NotTranslatable,
+}
+
+/// How many connections have ended, and why, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// By a time-out.
+    pub expired: u64,
+    /// Evicted before they were complete, for a new one.
+    pub evicted: u64,
+    /// Because a packet began another one between the same ends.
+    pub replaced: u64,
+    /// By [`Connections::end`].
+    pub flushed: u64,
+}
+
+/// The connections of one worker.
+pub struct Connections {
+    pub(super) config: Config,
+    pub(super) hasher: FlowHasher,
+    /// Hashes what is to be the same after a restart.
+    pub(super) stable: FlowHasher,
+    pub(super) mappings: Option<Mappings>,
+    pub(super) slots: Slots,
+    /// Slot and direction (the lowest bit) by tuple.
+    pub(super) index: Index,
+    pub(super) counts: Counts,
+    pub(super) fragments: Fragments,
+    /// The slot that [`Connections::expire`] looks at next.
+    hand: u32,
+    pub(super) ended: Ended,
+    pub(super) begun: u64,
+}
+
+/// Where a connection is, and which of its directions a packet has.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) slot: u32,
+    pub(super) direction: usize,
+}
+
+impl Connections {
+    /// An empty table. Sets its memory aside, and touches it, so that packets never wait for it.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(config: &Config) -> Result<Self, NoMemory> {
+        let sessions = config.sessions.clamp(1, 1 << 28);
+        Ok(Self {
+            config: config.clone(),
+            hasher: FlowHasher::new(),
+            stable: config.mapping_key.map_or_else(FlowHasher::new, FlowHasher::with_key),
+            mappings: (config.mappings > 0)
+                .then(|| Mappings::new(config.mappings.min(1 << 28)))
+                .transpose()?,
+            slots: Slots::new(sessions)?,
+            index: Index::new(2 * sessions)?,
+            counts: Counts::new(config.quotas, sessions)?,
+            fragments: Fragments::new(config.fragments)?,
+            hand: 0,
+            ended: Ended::default(),
+            begun: 0,
+        })
+    }
+
+    pub(super) fn kind(&mut self, packet: &Packet<'_>, now: u32) -> Kind {
+        Kind::of(packet, &mut self.fragments, &self.hasher, now)
+    }
+
+    /// The connection with this tuple; ends it if its time is over.
+    pub(super) fn find(&mut self, kind: &Kind, now: u32) -> Option<Found> {
+        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == kind.tuple;
+        let it = self.index.find(kind.hash, is_it)?;
+        let found = Found { slot: it >> 1, direction: (it & 1) as usize };
+        if self.slots.get(found.slot).has_expired(now) {
+            self.remove(found.slot);
+            self.ended.expired += 1;
+            return None;
+        }
+        Some(found)
+    }
+
+    /// Whether there is a connection with this tuple, also one whose time is over.
+    pub(super) fn has(&self, tuple: &Tuple) -> bool {
+        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == *tuple;
+        self.index.find(tuple.hash(&self.hasher), is_it).is_some()
+    }
+
+    pub(super) fn id(&self, slot: u32) -> ConnectionId {
+        ConnectionId { slot, serial: self.slots.get(slot).serial }
+    }
+
+    pub(super) fn add(&mut self, new: &Connection) -> u32 {
+        let Tuple { source, zone, .. } = new.tuples[0];
+        self.counts.add(&self.hasher, prefix_of(source), zone, new.from);
+        let slot = self.slots.add(new);
+        for (direction, tuple) in new.tuples.iter().enumerate() {
+            self.index.insert(tuple.hash(&self.hasher), slot << 1 | direction as u32);
+        }
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        let connection = *self.slots.get(slot);
+        let Connection { tuples, from, .. } = connection;
+        self.remove_mapping(&connection);
+        for (direction, tuple) in tuples.iter().enumerate() {
+            self.index.remove(tuple.hash(&self.hasher), slot << 1 | direction as u32);
+        }
+        self.counts.remove(&self.hasher, prefix_of(tuples[0].source), tuples[0].zone, from);
+        self.slots.remove(slot);
+    }
+
+    /// Ends the connections whose time is over, among the next `budget` slots. Returns how many it ended.
+    pub fn expire(&mut self, now: u32, budget: u32) -> u32 {
+        let mut count = 0;
+        for _ in 0..budget.min(self.slots.most) {
+            let slot = self.hand;
+            self.hand = if slot + 1 < self.slots.most { slot + 1 } else { 0 };
+            let connection = self.slots.get(slot);
+            if connection.in_use && connection.has_expired(now) {
+                self.remove(slot);
+                count += 1;
+            }
+        }
+        self.ended.expired += u64::from(count);
+        count
+    }
+}

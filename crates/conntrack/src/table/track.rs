@@ -1,0 +1,152 @@
+//! [`Connections::track`]: the states of packets, and what they do to connections.
+
+use netvm_wire::{ConnState, IpProto};
+
+use super::connections::{Connections, Found};
+use crate::connection::Connection;
+use crate::packet::fragments::FragmentOf;
+use crate::packet::headers::segment;
+use crate::packet::kind::{Kind, Relation};
+use crate::packet::tuple::Tuple;
+use crate::tcp::{Handled, Tcp};
+use crate::{Packet, TICKS_PER_SECOND, Tracked};
+
+/// Packets whose look-ups overlap.
+const BURST: usize = 64;
+
+const NEW: Tracked =
+    Tracked { state: ConnState::New, connection: None, is_reply: false, is_translated: false, ports: None };
+const INVALID: Tracked = Tracked { state: ConnState::Invalid, ..NEW };
+
+impl Connections {
+    /// Says the state of each packet at this tick, and follows TCP, time-outs and counts of the connections that they
+    /// belong to. It begins no connection, and ends one only if its time is over. `tracked` has room for all packets.
+    pub fn track(&mut self, packets: &[Packet<'_>], now: u32, tracked: &mut [Tracked]) {
+        for (packets, tracked) in packets.chunks(BURST).zip(tracked.chunks_mut(BURST)) {
+            let mut kinds = [const { Kind::UNTRACKED }; BURST];
+            for (kind, packet) in kinds.iter_mut().zip(packets) {
+                *kind = self.kind(packet, now);
+                self.index.prefetch(kind.hash);
+            }
+            for kind in &kinds[..packets.len()] {
+                if let Some(it) = self.index.find(kind.hash, |_| true) {
+                    self.slots.prefetch(it >> 1);
+                }
+            }
+            for ((packet, kind), tracked) in packets.iter().zip(&kinds).zip(tracked) {
+                *tracked = self.track_one(packet, kind, now);
+            }
+        }
+    }
+
+    pub(super) fn track_one(&mut self, packet: &Packet<'_>, kind: &Kind, now: u32) -> Tracked {
+        let found = match kind.relation {
+            Relation::None => return Tracked { state: kind.state, ..Tracked::default() },
+            _ => self.find(kind, now),
+        };
+        match (kind.relation, found) {
+            (Relation::About, Some(found)) => self.track_error(kind, found),
+            (Relation::About | Relation::None, _) => INVALID,
+            (Relation::LaterOf, found) => self.track_later(packet, kind, found),
+            (Relation::Of, Some(found)) => self.track_known(packet, found, now),
+            (Relation::Of, None) => self.track_unknown(packet, kind),
+        }
+    }
+
+    fn track_known(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Tracked {
+        let Found { slot, direction } = found;
+        let connection = self.slots.get_mut(slot);
+        if connection.tuples[0].protocol == IpProto::TCP {
+            let Some(segment) = segment(packet) else { return INVALID };
+            if connection.tcp.begins_again(&segment) {
+                return NEW;
+            }
+            match connection.tcp.handle(direction, &segment) {
+                Handled::Valid => {}
+                Handled::WithoutEffect => return self.seen(found),
+                Handled::Invalid => return INVALID,
+            }
+        }
+        if let Some(of) = FragmentOf::of_first(packet) {
+            self.fragments.confirm(&self.hasher, &of);
+        }
+        self.passes(packet, found);
+        self.follow(slot, now);
+        self.seen(found)
+    }
+
+    /// A packet of no connection that is known.
+    fn track_unknown(&self, packet: &Packet<'_>, kind: &Kind) -> Tracked {
+        if self.begin(packet, &kind.tuple).is_some() { NEW } else { INVALID }
+    }
+
+    /// The connection that a packet with this tuple begins, not yet in the table.
+    pub(super) fn begin(&self, packet: &Packet<'_>, tuple: &Tuple) -> Option<Connection> {
+        let tuples = [*tuple, tuple.reversed()];
+        let new = Connection { tuples, ..Connection::FREE };
+        match tuple.protocol {
+            IpProto::TCP => {
+                let tcp = Tcp::begin(&segment(packet)?, self.config.pick_up)?;
+                Some(Connection { tcp, ..new })
+            }
+            // A reply without a request.
+            IpProto::ICMP | IpProto::ICMPV6 if tuple.query & 1 != 0 => None,
+            _ => Some(new),
+        }
+    }
+
+    /// A later fragment. Without a connection, it is what the first one was: rules decide the same, and the first one
+    /// may begin the connection in the meantime.
+    fn track_later(&mut self, packet: &Packet<'_>, kind: &Kind, found: Option<Found>) -> Tracked {
+        let numbers = [kind.tuple.source_port, kind.tuple.destination_port];
+        let ports = kind.tuple.protocol.has_ports().then_some(numbers);
+        let tracked = match found {
+            Some(found) => {
+                self.count(packet, found);
+                self.seen(found)
+            }
+            None => NEW,
+        };
+        Tracked { ports, ..tracked }
+    }
+
+    /// An error about a packet that its receiver has sent.
+    fn track_error(&self, kind: &Kind, found: Found) -> Tracked {
+        let Found { slot, direction } = found;
+        let connection = self.slots.get(slot);
+        let may_have_sent = |sequence| connection.tcp.may_have_sent(1 - direction, sequence);
+        if kind.sequence.is_some_and(|sequence| !may_have_sent(sequence)) {
+            return INVALID;
+        }
+        Tracked { state: ConnState::Related, ..self.seen(found) }
+    }
+
+    fn count(&mut self, packet: &Packet<'_>, Found { slot, direction }: Found) {
+        let connection = self.slots.get_mut(slot);
+        connection.packets[direction] += 1;
+        connection.bytes[direction] += packet.length as u64;
+    }
+
+    /// Counts a packet, which may be an answer.
+    pub(super) fn passes(&mut self, packet: &Packet<'_>, found: Found) {
+        self.count(packet, found);
+        self.slots.get_mut(found.slot).is_answered |= found.direction == 1;
+        self.slots.follow_assurance(found.slot);
+    }
+
+    /// Begins the time-out of a connection anew.
+    pub(super) fn follow(&mut self, slot: u32, now: u32) {
+        let connection = self.slots.get_mut(slot);
+        let seconds = connection.timeout(&self.config.timeouts, now);
+        let ticks = seconds.saturating_mul(TICKS_PER_SECOND).min(i32::MAX.cast_unsigned());
+        connection.deadline = now.wrapping_add(ticks);
+    }
+
+    fn seen(&self, Found { slot, direction }: Found) -> Tracked {
+        let is_reply = direction == 1;
+        let is_answered = is_reply || self.slots.get(slot).is_answered;
+        let state = if is_answered { ConnState::Established } else { ConnState::New };
+        let is_translated = self.slots.get(slot).is_translated;
+        Tracked { state, connection: Some(self.id(slot)), is_reply, is_translated, ports: None }
+    }
+}

@@ -1,0 +1,152 @@
+//! [`Connections::confirm_translated`]: begins connections that are translated.
+
+use netvm_wire::{Address, FlowHasher, PortRange};
+
+use super::connections::{Connections, Refusal};
+use crate::Packet;
+use crate::connection::{Connection, ConnectionId};
+use crate::nat::{End, Inside, Pool, Target, Translation, address_of, can_be_translated, has_free_ports};
+use crate::packet::tuple::Tuple;
+
+/// Ports that are tried for a mapping, at most, as in Linux.
+const ATTEMPTS: u32 = 128;
+
+impl Connections {
+    /// Like [`Connections::confirm`], for a connection that is translated from its first packet on.
+    ///
+    /// # Errors
+    /// [`Refusal`]; no connection has begun then.
+    pub fn confirm_translated(
+        &mut self,
+        packet: &Packet<'_>,
+        from: u16,
+        now: u32,
+        translation: Translation<'_>,
+    ) -> Result<ConnectionId, Refusal> {
+        self.confirm_with(packet, from, now, Some(translation))
+    }
+
+    /// The end inside that the destination of a packet stands for, by the mapping of another connection: where a packet
+    /// leads if the translation filters independently of the other end (RFC 4787 section 5), or if its sender is
+    /// inside, too (REQ-9).
+    #[must_use]
+    pub fn target_of(&self, packet: &Packet<'_>) -> Option<Target> {
+        let key = packet.key;
+        let end = End { address: key.destination, port: key.destination_port };
+        let outside = Inside { end, protocol: key.protocol, zone: packet.zone };
+        let inside = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
+        Some(Target { address: inside.address, port: Some(inside.port) })
+    }
+
+    /// Chooses the reply tuple of a connection that is about to begin.
+    pub(super) fn translate(
+        &self,
+        new: &mut Connection,
+        translation: Translation<'_>,
+    ) -> Result<(), Refusal> {
+        let [original, _] = new.tuples;
+        if !can_be_translated(original.protocol) {
+            return Err(Refusal::NotTranslatable);
+        }
+        let mut forward = original;
+        if let Some(target) = translation.destination {
+            forward.destination = same_family(target.address, &original)?;
+            let port = target.port.filter(|_| original.query == 0).unwrap_or(forward.destination_port);
+            if port != forward.destination_port && !has_free_ports(original.protocol) {
+                return Err(Refusal::NotTranslatable);
+            }
+            forward.destination_port = port;
+        }
+        if !translation.sources.is_empty() {
+            new.is_mapped = original.protocol.has_ports() || original.query != 0;
+            self.choose_source(&mut forward, &original, translation.sources)?;
+        }
+        new.tuples[1] = forward.reversed();
+        new.is_translated = new.tuples[1] != original.reversed();
+        Ok(())
+    }
+
+    /// Chooses the source that stands for that of `original`.
+    fn choose_source(&self, forward: &mut Tuple, original: &Tuple, pools: &[Pool]) -> Result<(), Refusal> {
+        let inside = inside(original);
+        let (address, ports) = address_of(pools, paired(&self.stable, &inside)).ok_or(Refusal::NoPort)?;
+        forward.source = same_family(address, original)?;
+        let port = if !original.protocol.has_ports() && original.query == 0 {
+            0
+        } else {
+            let mappings = self.mappings.as_ref().ok_or(Refusal::NoPort)?;
+            match mappings.port_of(&self.hasher, &inside, address) {
+                Some(port) => port,
+                None => self.choose_port(forward, &inside, ports).ok_or(Refusal::NoPort)?,
+            }
+        };
+        forward.source_port = port;
+        if original.query != 0 {
+            forward.destination_port = port;
+        }
+        Ok(())
+    }
+
+    /// A port for a mapping: the same one, or the first that is free from one on which a keyed hash says.
+    fn choose_port(&self, forward: &Tuple, inside: &Inside, ports: PortRange) -> Option<u16> {
+        let mappings = self.mappings.as_ref()?;
+        let is_free = |port: u16| {
+            let end = End { address: forward.source, port };
+            let (source_port, mut reply) = (port, *forward);
+            reply.source_port = source_port;
+            if forward.query != 0 {
+                reply.destination_port = port;
+            }
+            mappings.is_free_for(&self.hasher, inside, end) && !self.has(&reply.reversed())
+        };
+        if ports.contains(inside.end.port) && is_free(inside.end.port) {
+            return Some(inside.end.port);
+        }
+        let count = u32::from(ports.last() - ports.first()) + 1;
+        let [a, b] = inside.end.address.words();
+        let rest =
+            u64::from(inside.end.port) | u64::from(inside.protocol.0) << 16 | u64::from(inside.zone.0) << 24;
+        let start = (self.stable.words([a, b, rest, 2, 0]) >> 32) as u32 % count;
+        let candidate = |n: u32| ports.first() + ((start + n) % count) as u16;
+        let mut candidates = (0..count.min(ATTEMPTS)).map(candidate);
+        candidates.find(|port| has_free_ports(inside.protocol) && is_free(*port))
+    }
+
+    /// Notes the mapping of a connection that begins. Returns false if there is no room for it.
+    pub(super) fn add_mapping(&mut self, connection: &Connection) -> bool {
+        if !connection.is_mapped {
+            return true;
+        }
+        let (inside, outside) = (inside(&connection.tuples[0]), outside(connection));
+        self.mappings.as_mut().is_some_and(|mappings| mappings.add(&self.hasher, &inside, outside))
+    }
+
+    /// Undoes [`Connections::add_mapping`].
+    pub(super) fn remove_mapping(&mut self, connection: &Connection) {
+        if connection.is_mapped
+            && let Some(mappings) = &mut self.mappings
+        {
+            mappings.remove(&self.hasher, &inside(&connection.tuples[0]), outside(connection));
+        }
+    }
+}
+
+const fn inside(original: &Tuple) -> Inside {
+    let end = End { address: original.source, port: original.source_port };
+    Inside { end, protocol: original.protocol, zone: original.zone }
+}
+
+const fn outside(connection: &Connection) -> End {
+    let reply = &connection.tuples[1];
+    End { address: reply.destination, port: reply.destination_port }
+}
+
+/// A number that is the same for all connections of an address.
+fn paired(hasher: &FlowHasher, inside: &Inside) -> u64 {
+    let [a, b] = inside.end.address.words();
+    hasher.words([a, b, inside.zone.0.into(), 3, 0])
+}
+
+fn same_family(address: Address, like: &Tuple) -> Result<Address, Refusal> {
+    if address.is_v4() == like.source.is_v4() { Ok(address) } else { Err(Refusal::NotTranslatable) }
+}

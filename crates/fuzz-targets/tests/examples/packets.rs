@@ -1,0 +1,72 @@
+//! Packets.
+
+use std::net::IpAddr;
+
+use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+
+use crate::mutate::Random;
+
+pub fn whole_frames() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let vlan = |id| VlanId::new(id).unwrap();
+    for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
+        let base =
+            FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip(source, destination).payload(b"payload");
+        let tcp = base.tcp(1000, 80, TcpFlags::SYN);
+        for builder in [
+            tcp,
+            tcp.vlan(vlan(7)),
+            tcp.service_vlan(vlan(9)).vlan(vlan(7)),
+            base.udp(1000, 53),
+            base.udp(1000, 53).frame_len(60),
+            base.udp(1000, 53).fragment(1, 0, true),
+            base.udp(1000, 53).fragment(1, 3, false),
+            base.echo(false, 1, 2),
+        ] {
+            frames.push(builder.to_vec().unwrap());
+        }
+    }
+    let base = FrameBuilder::new(MacAddr([2; 6]), MacAddr::BROADCAST);
+    let arp = base.arp_request([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    frames.push(arp.frame_len(60).to_vec().unwrap());
+    frames.push(base.ether_type(EtherType(0x88cc)).payload(&[1, 2, 3]).to_vec().unwrap());
+    frames
+}
+
+pub fn frames() -> Vec<Vec<u8>> {
+    let mut examples: Vec<_> =
+        whole_frames().into_iter().map(|frame| [vec![40, 0, 1], frame].concat()).collect();
+    let mut random = Random::new();
+    for kind in 0..40 {
+        examples.push([vec![0, 0, 0, kind, (random.next() >> 8) as u8], random.bytes(80)].concat());
+    }
+    examples
+}
+
+/// Frames of both directions, ICMP errors about them, and fragments, with and without translation.
+pub fn connection_steps() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for [a, b] in
+        [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]].map(|hosts| hosts.map(|it| it.parse().unwrap()))
+    {
+        let between = |a, b| FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip(a, b);
+        let ack = TcpFlags::SYN | TcpFlags::ACK;
+        let first = [
+            between(a, b).tcp(1000, 80, TcpFlags::SYN).numbers(1, 0),
+            between(b, a).tcp(80, 1000, ack).numbers(7, 2),
+            between(a, b).udp(1000, 53).fragment(1, 0, true).payload(b"fragment"),
+            between(a, b).udp(1000, 53).fragment(1, 2, false).payload(b"fragment"),
+            between(a, b).echo(false, 9, 1),
+            between(b, a).echo(true, 9, 1),
+        ];
+        frames.extend(first.map(|builder| builder.to_vec().unwrap()));
+        let about = &frames[frames.len() - 2][14..];
+        let (kind, protocol) = if a.is_ipv4() { (3, IpProto::ICMP) } else { (1, IpProto::ICMPV6) };
+        let message = [&[kind, 1, 0, 0, 0, 0, 0, 0], about].concat();
+        frames.push(between(b, a).protocol(protocol).payload(&message).to_vec().unwrap());
+    }
+    let step = |kind: u8, frame: &Vec<u8>| [vec![kind, 1, frame.len() as u8], frame.clone()].concat();
+    let steps = |kind: u8| frames.iter().flat_map(|frame| step(kind, frame)).collect::<Vec<u8>>();
+    [0, 0x20, 0x40].map(|kind| [vec![0], steps(kind)].concat()).to_vec()
+}
