@@ -146,7 +146,7 @@ const fn is_after(a: u32, b: u32) -> bool {
 }
 
 /// How far back an acknowledgment may be, at least (Linux's MAXACKWINCONST).
-const LEAST_BACK: u32 = 66_000;
+const MIN_BACK: u32 = 66_000;
 
 impl Tcp {
     pub(crate) const NEW: Self = Self { state: TcpState::SynSent, ends: [UNKNOWN; 2], is_liberal: false };
@@ -180,7 +180,7 @@ impl Tcp {
     /// Whether an ICMP error may be about a segment of this end with this sequence number (RFC 5927 section 4.1).
     pub(crate) fn may_have_sent(&self, end: usize, sequence: u32) -> bool {
         let [own, other] = [&self.ends[end], &self.ends[1 - end]];
-        let first = own.end.wrapping_sub(other.window.max(LEAST_BACK));
+        let first = own.end.wrapping_sub(other.window.max(MIN_BACK));
         self.is_liberal || own.is_known && !is_after(sequence, own.end) && !is_after(first, sequence)
     }
 
@@ -242,7 +242,7 @@ impl Tcp {
         }
         let begin = segment.sequence;
         let end = begin.wrapping_add(segment.length);
-        let back = own.window.max(LEAST_BACK);
+        let back = own.window.max(MIN_BACK);
         let first = own.end.wrapping_sub(other.window);
         let data_fits = !is_after(begin, own.offered) && !is_after(first, end);
         let oldest = other.end.wrapping_sub(back);

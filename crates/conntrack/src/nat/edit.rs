@@ -71,15 +71,19 @@ impl Edit<'_> {
 
     /// Sets an address and its port.
     pub(super) fn end(&mut self, half: Half, layers: &Layers, end: End, sum: Option<Sum>) -> Option<()> {
-        self.address(half, layers, end.address, sum)?;
-        let Some(transport) = layers.transport else { return Some(()) };
+        let by_address = self.put_address(half, layers, end.address)?;
+        let mut change = by_address.of(sum.is_some_and(|sum| sum.has_pseudo_header));
         let place = match (layers.protocol, half) {
-            (IpProto::ICMP | IpProto::ICMPV6, _) => 4,
-            (protocol, Half::Source) if protocol.has_ports() => 0,
-            (protocol, Half::Destination) if protocol.has_ports() => 2,
-            _ => return Some(()),
+            (IpProto::ICMP | IpProto::ICMPV6, _) => Some(4),
+            (protocol, Half::Source) if protocol.has_ports() => Some(0),
+            (protocol, Half::Destination) if protocol.has_ports() => Some(2),
+            _ => None,
         };
-        self.word(transport + place, end.port, [sum.filter(|sum| sum.is_whole), None])
+        if let (Some(transport), Some(place)) = (layers.transport, place) {
+            let by_port = self.put(transport + place, &end.port.to_be_bytes())?;
+            change = change.and(by_port.of(sum.is_some_and(|sum| sum.is_whole)));
+        }
+        sum.map_or(Some(()), |sum| self.adjust(sum, change))
     }
 
     /// Sets an address.
@@ -90,53 +94,84 @@ impl Edit<'_> {
         address: Address,
         sum: Option<Sum>,
     ) -> Option<()> {
-        let sum = sum.filter(|sum| sum.has_pseudo_header);
+        let change = self.put_address(half, layers, address)?;
+        sum.filter(|sum| sum.has_pseudo_header).map_or(Some(()), |sum| self.adjust(sum, change))
+    }
+
+    /// Sets an address, and adjusts the checksum of an IPv4 header.
+    fn put_address(&mut self, half: Half, layers: &Layers, address: Address) -> Option<Change> {
         let network = layers.network;
-        let bytes = address.v6_bits().to_be_bytes();
-        let (words, place, header) = match (address.v4_bits(), half) {
-            (Some(_), half) => (&bytes[12..], if half == Half::Source { 12 } else { 16 }, Some(network + 10)),
-            (None, half) => (&bytes[..], if half == Half::Source { 8 } else { 24 }, None),
+        let Some(bits) = address.v4_bits() else {
+            let place = if half == Half::Source { 8 } else { 24 };
+            return self.put(network + place, &address.v6_bits().to_be_bytes());
         };
-        let header =
-            header.map(|at| Sum { at, has_pseudo_header: false, is_whole: true, is_optional: false });
-        for (n, word) in words.as_chunks::<2>().0.iter().enumerate() {
-            self.word(network + place + 2 * n, u16::from_be_bytes(*word), [header, sum])?;
-        }
-        Some(())
+        let place = if half == Half::Source { 12 } else { 16 };
+        let change = self.put(network + place, &bits.to_be_bytes())?;
+        let header = Sum { at: network + 10, has_pseudo_header: false, is_whole: true, is_optional: false };
+        self.adjust(header, change)?;
+        Some(change)
     }
 
     fn get(&self, at: usize) -> Option<u16> {
         Some(u16::from_be_bytes(*self.front.get(at..)?.first_chunk()?))
     }
 
-    /// Sets a word without its checksums, but for that of an error around it.
-    fn set(&mut self, at: usize, new: u16) -> Option<()> {
-        let old = self.get(at)?;
-        self.front.get_mut(at..at + 2)?.copy_from_slice(&new.to_be_bytes());
+    /// Sets bytes at an even distance from where checksums begin.
+    fn put(&mut self, at: usize, new: &[u8]) -> Option<Change> {
+        let old = self.front.get_mut(at..at + new.len())?;
+        let words = |bytes: &[u8]| -> u32 {
+            bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum()
+        };
+        let all_ones = new.len() as u32 / 2 * 0xffff;
+        let change = Change(all_ones - words(old) + words(new));
+        old.copy_from_slice(new);
+        self.adjust_outer(change)?;
+        Some(change)
+    }
+
+    /// Adjusts the checksum of the error around.
+    fn adjust_outer(&mut self, change: Change) -> Option<()> {
         let Some(outer) = self.outer else { return Some(()) };
-        let sum = checksum::updated(self.get(outer)?, old, new);
+        let sum = change.applied_to(self.get(outer)?);
         self.front.get_mut(outer..outer + 2)?.copy_from_slice(&sum.to_be_bytes());
         Some(())
     }
 
-    /// Sets a word, and the checksums that cover it.
-    fn word(&mut self, at: usize, new: u16, sums: [Option<Sum>; 2]) -> Option<()> {
-        let old = self.get(at)?;
-        if old == new {
+    /// Adjusts a checksum after a change of what it covers.
+    fn adjust(&mut self, sum: Sum, change: Change) -> Option<()> {
+        let field = self.get(sum.at)?;
+        if field == 0 && sum.is_optional {
             return Some(());
         }
-        self.set(at, new)?;
-        for sum in sums.into_iter().flatten() {
-            let field = self.get(sum.at)?;
-            let updated = match checksum::updated(if sum.is_whole { field } else { !field }, old, new) {
-                updated if !sum.is_whole => !updated,
-                0 if sum.is_optional => 0xffff,
-                updated => updated,
-            };
-            if field != 0 || !sum.is_optional {
-                self.set(sum.at, updated)?;
-            }
-        }
-        Some(())
+        let adjusted = match change.applied_to(if sum.is_whole { field } else { !field }) {
+            adjusted if !sum.is_whole => !adjusted,
+            0 if sum.is_optional => 0xffff,
+            adjusted => adjusted,
+        };
+        self.put(sum.at, &adjusted.to_be_bytes()).map(drop)
+    }
+}
+
+/// By how much a one's complement sum changes: the new words, and the complements of the old ones (RFC 1624).
+#[derive(Clone, Copy)]
+struct Change(u32);
+
+impl Change {
+    const NONE: Self = Self(0);
+
+    /// This change, or none.
+    const fn of(self, is_covered: bool) -> Self {
+        if is_covered { self } else { Self::NONE }
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// A checksum after this change.
+    const fn applied_to(self, checksum: u16) -> u16 {
+        let folded = (self.0 & 0xffff) + (self.0 >> 16);
+        // As if a word that is no part of the sum, all ones, became the change.
+        checksum::updated(checksum, 0xffff, ((folded & 0xffff) + (folded >> 16)) as u16)
     }
 }

@@ -86,8 +86,8 @@ impl Mappings {
         taken.is_none_or(|end| end == inside.end)
     }
 
-    /// Counts another connection of a mapping, which begins with the first. Returns false, and changes nothing, if there
-    /// is no room for it, or the end outside stands for another one.
+    /// Counts another connection of a mapping, which begins with the first. Returns false, and changes nothing, if
+    /// there is no room for it, or the end outside stands for another one.
     pub(crate) fn add(&mut self, hasher: &FlowHasher, inside: &Inside, outside: End) -> bool {
         let known = self.find_outside(hasher, &Inside { end: outside, ..*inside });
         if let Some(it) = known {

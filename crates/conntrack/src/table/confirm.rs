@@ -15,8 +15,8 @@ use crate::{Packet, Tracked};
 const SLOTS_IF_FULL: u32 = 8;
 
 impl Connections {
-    /// Begins the connection of a packet that [`Connections::track`] found new and that rules have accepted, received by
-    /// port number `from`. Returns the connection that it belongs to now, if an earlier packet has begun it.
+    /// Begins the connection of a packet that [`Connections::track`] found new and that rules have accepted. Port
+    /// number `from` has received it. Returns its connection, which an earlier packet may have begun.
     ///
     /// # Errors
     /// [`Refusal`]; no connection has begun then.

@@ -1,4 +1,5 @@
-//! The kernel as the oracle: packets go through a router of the kernel and through the table. Both have to say the same.
+//! The kernel as the oracle: packets go through a router of the kernel and through the table. Both have to say the
+//! same.
 
 mod conversation;
 mod router;
