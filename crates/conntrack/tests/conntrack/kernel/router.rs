@@ -15,7 +15,7 @@ const NAMES: [&str; 2] = ["clients", "servers"];
 /// Hosts of each side.
 const HOSTS: u32 = 2;
 /// Without the packet for so long, the kernel has dropped it.
-const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The states by DSCP.
 const RULES: &str = "table ip t { chain f { type filter hook forward priority 0;
