@@ -36,6 +36,13 @@ pub enum KvmError {
         "/dev/kvm opens, but no guest runs on it ({0}): enable nested virtualization in the hypervisor of this machine"
     )]
     Fails(String),
+    /// The processor has no virtualization. A KVM without it (`kvm_pvm`) runs only guests that are made for it, and a
+    /// small guest like that of this check.
+    #[error(
+        "/dev/kvm opens, but the processor has neither `vmx` nor `svm` (/proc/cpuinfo), so common kernels do not run on \
+         it: enable nested virtualization in the hypervisor of this machine"
+    )]
+    NoVirtualization,
 }
 
 /// Runs a guest of three instructions on KVM, with this QEMU and the processor of [`Machine`](crate::Machine). It takes
@@ -66,9 +73,16 @@ pub fn check_kvm(qemu: &Path) -> Result<(), KvmError> {
     }
     let output = child.wait_with_output()?;
     match output.status.code() {
-        Some(EXIT_STATUS) => Ok(()),
+        Some(EXIT_STATUS) if has_virtualization(&std::fs::read_to_string("/proc/cpuinfo")?) => Ok(()),
+        Some(EXIT_STATUS) => Err(KvmError::NoVirtualization),
         _ => Err(KvmError::Fails(reason(&String::from_utf8_lossy(&output.stderr), output.status))),
     }
+}
+
+/// Whether the processors of `/proc/cpuinfo` have virtualization; yes, if they are not of x86, which has it as a flag.
+fn has_virtualization(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    flags.is_none_or(|flags| flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm"))
 }
 
 /// A firmware that writes [`EXIT_VALUE`] to [`EXIT_PORT`].
@@ -112,6 +126,18 @@ mod tests {
             .status()
             .unwrap();
         assert_eq!(status.code(), Some(EXIT_STATUS));
+    }
+
+    #[test]
+    fn a_processor_without_virtualization_runs_no_common_kernel() {
+        for (cpuinfo, has) in [
+            ("processor\t: 0\nflags\t\t: fpu vme vmx de\n", true),
+            ("flags\t\t: fpu svm\nvmx flags\t: vnmi\n", true),
+            ("processor\t: 0\nflags\t\t: fpu hypervisor svmx\n", false),
+            ("processor\t: 0\nFeatures\t: fp asimd\n", true),
+        ] {
+            assert_eq!(has_virtualization(cpuinfo), has, "{cpuinfo}");
+        }
     }
 
     #[test]

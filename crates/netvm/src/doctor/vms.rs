@@ -66,7 +66,9 @@ fn kvm(root: &Root) -> Check {
         return match check_kvm(Path::new(QEMU)) {
             Ok(()) => Check::ok("KVM", "runs guests", "VMs run at the processor's speed"),
             Err(KvmError::Start(_)) => Check::note("KVM", "not tried, without QEMU", "see QEMU"),
-            Err(error @ KvmError::Fails(_)) => Check::note("KVM", error.to_string(), meaning),
+            Err(error @ (KvmError::Fails(_) | KvmError::NoVirtualization)) => {
+                Check::note("KVM", error.to_string(), meaning)
+            }
         };
     }
     Check::note(
