@@ -4,7 +4,7 @@
 
 use dpdk::Mbuf;
 use netvm_switch::Guard;
-use netvm_wire::{ConnState, FlowKey};
+use netvm_wire::FlowKey;
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::flow_verdicts;
@@ -55,7 +55,9 @@ fn read_keys(scope: &Scope<'_>, burst: &mut Burst) {
     for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
         let key = &mut results.keys[n];
         bad |= u64::from(read_key(mbuf, key).is_err()) << n;
-        key.state = if used.state { state_of(mbuf) } else { ConnState::Untracked };
+        if used.state {
+            key.state = state_of(mbuf);
+        }
         *key = used.mask(*key);
         results.lengths[n] = mbuf.pkt_len();
     }
