@@ -27,6 +27,7 @@ mod config;
 mod connection;
 mod index;
 mod nat;
+mod numbers;
 mod packet;
 mod table;
 mod tcp;

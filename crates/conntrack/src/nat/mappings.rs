@@ -4,6 +4,7 @@ use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{Address, FlowHasher, IpProto};
 
 use crate::index::Index;
+use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
 
 /// An address and a port, or the identifier of ICMP queries.
@@ -27,16 +28,13 @@ struct Mapping {
     outside: End,
     /// Connections that have it.
     count: u32,
-    next_free: u32,
 }
 
-const NONE: u32 = u32::MAX;
 const NO_END: End = End { address: Address::UNSPECIFIED, port: 0 };
 const FREE: Mapping = Mapping {
     inside: Inside { end: NO_END, protocol: IpProto(0), zone: Zone(0) },
     outside: NO_END,
     count: 0,
-    next_free: NONE,
 };
 
 /// The mappings, by both of their ends.
@@ -44,9 +42,7 @@ pub(crate) struct Mappings {
     mappings: Table<Mapping>,
     by_inside: Index,
     by_outside: Index,
-    most: u32,
-    used: u32,
-    free: u32,
+    numbers: Numbers,
 }
 
 impl Mappings {
@@ -54,7 +50,8 @@ impl Mappings {
     pub(crate) fn new(most: u32) -> Result<Self, NoMemory> {
         let order = most.max(1).next_power_of_two().trailing_zeros();
         let (by_inside, by_outside) = (Index::new(most)?, Index::new(most)?);
-        Ok(Self { mappings: Table::try_new(FREE, order)?, by_inside, by_outside, most, used: 0, free: NONE })
+        let numbers = Numbers::new(most)?;
+        Ok(Self { mappings: Table::try_new(FREE, order)?, by_inside, by_outside, numbers })
     }
 
     /// The port that stands for an end inside at an address of a pool.
@@ -96,18 +93,8 @@ impl Mappings {
             mapping.count += u32::from(is_same);
             return is_same;
         }
-        let it = match self.free {
-            NONE if self.used == self.most => return false,
-            NONE => {
-                self.used += 1;
-                self.used - 1
-            }
-            free => {
-                self.free = self.mappings.at(free as usize).next_free;
-                free
-            }
-        };
-        *self.mappings.at_mut(it as usize) = Mapping { inside: *inside, outside, count: 1, next_free: NONE };
+        let Some(it) = self.numbers.take() else { return false };
+        *self.mappings.at_mut(it as usize) = Mapping { inside: *inside, outside, count: 1 };
         self.by_inside.insert(hash_of(hasher, inside, inside.end), it);
         self.by_outside.insert(hash_of(hasher, inside, outside), it);
         true
@@ -119,8 +106,7 @@ impl Mappings {
         let mapping = self.mappings.at_mut(it as usize);
         mapping.count -= 1;
         if mapping.count == 0 {
-            mapping.next_free = self.free;
-            self.free = it;
+            self.numbers.give(it);
             self.by_inside.remove(hash_of(hasher, inside, inside.end), it);
             self.by_outside.remove(hash_of(hasher, inside, outside), it);
         }

@@ -5,6 +5,7 @@ use netvm_wire::{Address, FlowHasher};
 
 use crate::config::Quotas;
 use crate::index::Index;
+use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
 
 /// Ports that have a quota of their own: more than an engine has.
@@ -16,20 +17,16 @@ struct Source {
     prefix: Address,
     zone: Zone,
     count: u32,
-    /// The next free entry.
-    next_free: u32,
 }
 
-const NONE: u32 = u32::MAX;
-const FREE: Source = Source { prefix: Address::UNSPECIFIED, zone: Zone(0), count: 0, next_free: NONE };
+const FREE: Source = Source { prefix: Address::UNSPECIFIED, zone: Zone(0), count: 0 };
 
 /// Counts of connections.
 pub(crate) struct Counts {
     quotas: Quotas,
     index: Index,
     sources: Table<Source>,
-    used: u32,
-    free: u32,
+    numbers: Numbers,
     ports: Box<[u32]>,
     zones: Box<[u32]>,
 }
@@ -49,8 +46,7 @@ impl Counts {
             quotas,
             index: Index::new(sources)?,
             sources: Table::try_new(FREE, sources.next_power_of_two().trailing_zeros())?,
-            used: 0,
-            free: NONE,
+            numbers: Numbers::new(sources)?,
             ports: vec![0; PORTS].into(),
             zones: vec![0; zones].into(),
         })
@@ -98,16 +94,11 @@ impl Counts {
             self.sources.at_mut(it as usize).count += 1;
             return;
         }
-        let it = if self.free == NONE {
-            self.used += 1;
-            self.used - 1
-        } else {
-            let it = self.free;
-            self.free = self.sources.at(it as usize).next_free;
-            it
-        };
-        *self.sources.at_mut(it as usize) = Source { prefix, zone, count: 1, next_free: NONE };
-        self.index.insert(hash, it);
+        // There is one, as each source has a connection, and there is room for another connection.
+        if let Some(it) = self.numbers.take() {
+            *self.sources.at_mut(it as usize) = Source { prefix, zone, count: 1 };
+            self.index.insert(hash, it);
+        }
     }
 
     /// Undoes [`Counts::add`].
@@ -124,8 +115,7 @@ impl Counts {
         let source = self.sources.at_mut(it as usize);
         source.count -= 1;
         if source.count == 0 {
-            source.next_free = self.free;
-            self.free = it;
+            self.numbers.give(it);
             self.index.remove(hash, it);
         }
     }
