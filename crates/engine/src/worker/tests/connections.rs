@@ -7,26 +7,25 @@ use super::rig::{Rig, ip, mac, udp};
 use crate::drop_reason::DropReason;
 use crate::worker::{Command, WorkerConnections};
 
+/// Two ports that track and send to each other, with further lines for port 1, and a rule.
+fn ports_and_rule(of_p1: &str, rule: &str) -> String {
+    let port = |n: usize, lines: &str| {
+        let to = 1 - n;
+        format!(
+            "[[port]]\nname = \"p{n}\"\nkind = \"sink\"\ntrack = true\nforward = {{ out = \"p{to}\" }}\n{lines}\n"
+        )
+    };
+    format!("{}{}[[rule]]\n{rule}\n", port(0, ""), port(1, of_p1))
+}
+
 /// Port 0 may begin connections with hosts behind port 1, which may only answer.
-const CLIENT_AND_SERVER: &str = r#"
-[[port]]
-name = "p0"
-kind = "sink"
-track = true
-forward = { out = "p1" }
-
-[[port]]
-name = "p1"
-kind = "sink"
-track = true
-acl_in = "deny"
-forward = { out = "p0" }
-
-[[rule]]
+fn client_and_server() -> String {
+    let rule = r#"
 from = "p1"
 match = { state = ["established", "related"] }
-allow = true
-"#;
+allow = true"#;
+    ports_and_rule(r#"acl_in = "deny""#, rule)
+}
 
 fn host(text: &str) -> Host {
     netvm_config::parse("tracked", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host
@@ -41,7 +40,7 @@ fn tracking(text: &str, config: &ConnectionsConfig) -> Rig {
 }
 
 fn rig() -> Rig {
-    tracking(CLIENT_AND_SERVER, &ConnectionsConfig::default())
+    tracking(&client_and_server(), &ConnectionsConfig::default())
 }
 
 /// A frame from the server to the client.
@@ -100,7 +99,7 @@ fn a_burst_begins_a_connection_once() {
 #[test]
 fn a_scan_beyond_the_quota_of_its_source_is_dropped_and_others_go_on() {
     let config = ConnectionsConfig { per_source: 8, ..ConnectionsConfig::default() };
-    let mut rig = tracking(CLIENT_AND_SERVER, &config);
+    let mut rig = tracking(&client_and_server(), &config);
     for port in 0..100 {
         rig.receive(0, &udp(1, 2, 1000 + port));
     }
@@ -115,25 +114,11 @@ fn a_scan_beyond_the_quota_of_its_source_is_dropped_and_others_go_on() {
 
 #[test]
 fn rules_of_the_port_that_packets_leave_by_know_the_state() {
-    let text = r#"
-[[port]]
-name = "p0"
-kind = "sink"
-track = true
-forward = { out = "p1" }
-
-[[port]]
-name = "p1"
-kind = "sink"
-track = true
-forward = { out = "p0" }
-
-[[rule]]
+    let rule = r#"
 to = "p0"
 match = { state = "new" }
-drop = true
-"#;
-    let mut rig = tracking(text, &ConnectionsConfig::default());
+drop = true"#;
+    let mut rig = tracking(&ports_and_rule("", rule), &ConnectionsConfig::default());
     let answer = back().udp(53, 1000).to_vec().unwrap();
     assert!(!passes(&mut rig, 1, &answer));
     assert_eq!(rig.dropped_at(0, DropReason::Rule), 1);
