@@ -1,10 +1,10 @@
 //! [`Kind`]: what a packet is to tracking.
 
-use netvm_wire::{ConnState, FlowHasher, Fragment, IpProto};
+use netvm_wire::{Address, ConnState, FlowHasher, FlowKey, Fragment, IpProto};
 
 use crate::Packet;
 use crate::packet::fragments::{FragmentOf, Fragments};
-use crate::packet::headers::{Message, embedded, identifier, layers, message};
+use crate::packet::headers::{Embedded, Message, embedded, identifier, layers, message};
 use crate::packet::tuple::{Ports, Tuple};
 
 /// What a packet is to the connection with a tuple.
@@ -75,12 +75,29 @@ impl Kind {
 
     /// An error goes to the sender of the packet that it is about, and so in the other direction.
     fn of_error(packet: &Packet<'_>, hasher: &FlowHasher) -> Self {
-        let (key, front) = (packet.key, packet.front);
-        let about = layers(front, packet.length).and_then(|layers| embedded(front, &layers));
-        let about = about.filter(|it| it.key.source == key.destination);
+        let about = about(packet).filter(|it| it.key.source == packet.key.destination);
         about.map_or(Self::INVALID, |it| {
             let other = Tuple::of(&it.key, it.ports, packet.zone).reversed();
             Self { sequence: it.sequence, ..Self::new(Relation::About, other, hasher) }
         })
+    }
+}
+
+/// The packet that an ICMP error is about.
+fn about(error: &Packet<'_>) -> Option<Embedded> {
+    embedded(error.front, &layers(error.front, error.length)?)
+}
+
+impl Packet<'_> {
+    /// The addresses of the connection that the packet can belong to: its own, or those of the packet that it is an
+    /// ICMP error about.
+    #[must_use]
+    pub fn addresses(&self) -> [Address; 2] {
+        let key = match message(self.key.protocol, self.key.icmp_type) {
+            Message::Error => about(self).map(|about| about.key),
+            _ => None,
+        };
+        let FlowKey { source, destination, .. } = key.unwrap_or(*self.key);
+        [source, destination]
     }
 }

@@ -1,9 +1,8 @@
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
 
 use dpdk::Mbuf;
-use netvm_wire::{
-    Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags, parse_prefix,
-};
+use netvm_conntrack::{Packet, Zone};
+use netvm_wire::{Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags};
 
 /// Bytes of the first copy: one cache line, which holds all headers of most packets.
 const FIRST_LINE: usize = 64;
@@ -135,39 +134,15 @@ pub(crate) fn connection_hash_of(mbuf: &Mbuf) -> Option<u64> {
     if !key.is_ip() {
         return None;
     }
-    let error = embedded_addresses(&key, &front[..copied], mbuf.pkt_len() as usize);
-    Some(connection_hash(error.unwrap_or([key.source, key.destination])))
+    let packet =
+        Packet { key: &key, zone: Zone(0), front: &front[..copied], length: mbuf.pkt_len() as usize };
+    Some(connection_hash(packet.addresses()))
 }
 
 /// The same for a connection between these addresses.
 pub(crate) fn connection_hash([source, destination]: [Address; 2]) -> u64 {
     let tuple = FiveTuple { source, destination, source_port: 0, destination_port: 0, protocol: IpProto(0) };
     tuple.symmetric_hash()
-}
-
-/// The addresses in the packet that an ICMP error is about.
-#[inline(never)]
-fn embedded_addresses(key: &FlowKey, front: &[u8], length: usize) -> Option<[Address; 2]> {
-    let is_error = match key.protocol {
-        IpProto::ICMP => matches!(key.icmp_type, 3 | 4 | 5 | 11 | 12),
-        IpProto::ICMPV6 => key.icmp_type < 128,
-        _ => false,
-    };
-    if !is_error {
-        return None;
-    }
-    let packet = front.get(parse_prefix(front, length).ok()?.l4_offset()? + 8..)?;
-    match packet.first()? >> 4 {
-        4 => {
-            let address = |at: usize| Some(Address::from_v4_octets(*packet.get(at..)?.first_chunk()?));
-            Some([address(12)?, address(16)?])
-        }
-        6 => {
-            let address = |at: usize| Some(Address::from_v6_octets(*packet.get(at..)?.first_chunk()?));
-            Some([address(8)?, address(24)?])
-        }
-        _ => None,
-    }
 }
 
 #[inline(always)]

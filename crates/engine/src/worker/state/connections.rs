@@ -14,6 +14,9 @@ use crate::worker::packet::keys::HEADER_BYTES;
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
 
+/// Tables count in the ticks of the worker's clock.
+const _: () = assert!(netvm_conntrack::TICKS_PER_SECOND == netvm_switch::TICKS_PER_SECOND);
+
 /// The headers of a burst in private memory, by packet.
 pub(crate) struct Headers {
     pub(crate) fronts: Box<[[u8; HEADER_BYTES]; BURST]>,
