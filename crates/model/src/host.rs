@@ -6,6 +6,7 @@ use netvm_ids::{ChainId, GroupId, PortId, QueueId, RoleId, RouterId};
 use netvm_policy::{Action, Names, Rule};
 
 use crate::engine::{ApiConfig, EngineConfig, Group, PolicyConfig, SwitchConfig};
+use crate::nat::NatRule;
 use crate::nf::{Chain, NfConfig};
 use crate::port::{Forward, PortConfig, QueueConfig};
 use crate::router::{RouterConfig, RouterInterface};
@@ -42,6 +43,8 @@ pub struct Host {
     pub chains: Vec<Chain>,
     /// Rules, in the order of the file: the first that matches and has a terminal action decides.
     pub rules: Vec<Rule>,
+    /// NAT rules: those of the file in its order, then those that ports and routers imply.
+    pub nat: Vec<NatRule>,
 }
 
 macro_rules! lookups {

@@ -19,6 +19,7 @@
 mod derived;
 mod engine;
 mod host;
+mod nat;
 mod nf;
 mod port;
 mod router;
@@ -30,6 +31,10 @@ pub use engine::{
     FlowMonitorConfig, Group, Idle, MonitorTable, PolicyConfig, SwitchConfig,
 };
 pub use host::{Host, assign_ids, new_rule_id};
+pub use nat::{
+    AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,
+    PortAllocation, SourceNat,
+};
 pub use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
     MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,

@@ -9,6 +9,7 @@ use netvm_policy::Rate;
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::derived::{derived_mac, names_of, stable_hash};
+use crate::nat::{Nat64, SourceNat};
 use crate::words::words;
 
 /// A virtual router.
@@ -24,6 +25,8 @@ pub struct RouterConfig {
     pub routes: Vec<StaticRoute>,
     /// Whether the connections of packets of all its interfaces, and of packets from its kernel, are tracked.
     pub track: bool,
+    /// NAT64 for the IPv6 hosts on its interfaces.
+    pub nat64: Option<Nat64>,
     /// Its share, relative to the weights of others, of the workers' unreserved time. Its ports divide it.
     pub weight: u16,
     /// Percent of each worker's time reserved for this router.
@@ -100,6 +103,8 @@ pub struct RouterInterface {
     pub punt_rate: u32,
     /// Unicast reverse path forwarding; `None`: any source is accepted.
     pub urpf: Option<Urpf>,
+    /// What stands for the sources of connections that leave by it; `None`: the sources themselves.
+    pub snat: Option<SourceNat>,
     /// The punt port, one of [`crate::Host::ports`] that is not in the file.
     pub punt: PortId,
     /// The host's end of the interface's veth pair, which is the punt port's device.

@@ -22,6 +22,7 @@ impl Numbered for RouterConfig {
             interfaces: Vec::new(),
             routes: Vec::new(),
             track: false,
+            nat64: None,
             weight: 1,
             reserve: 0,
         }
@@ -70,6 +71,7 @@ impl Numbered for RouterInterface {
             addresses: Vec::new(),
             punt_rate: PUNT_RATE,
             urpf: None,
+            snat: None,
             punt: PortId::default(),
             host_end: String::new(),
         }

@@ -102,6 +102,7 @@ pub fn routed(mut ports: Vec<PortConfig>, lan: u16, wan: u16) -> Host {
         urpf: None,
         punt: PortId(punt),
         host_end: RouterInterface::host_end_of("blue", name),
+        snat: None,
     };
     for port in [LAN, LAN_PUNT, WAN_PUNT] {
         ports[usize::from(port)].policy.forward = Forward::Router(RouterId(0));
@@ -116,6 +117,7 @@ pub fn routed(mut ports: Vec<PortConfig>, lan: u16, wan: u16) -> Host {
         track: false,
         weight: 1,
         reserve: 0,
+        nat64: None,
     }];
     Host { ports, routers, ..Host::default() }
 }

@@ -188,11 +188,20 @@ fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
         urpf: None,
         punt: PortId(n + 2),
         host_end: RouterInterface::host_end_of("bench", &end.port),
+        snat: None,
     };
     let interfaces = (0..).zip(hosts.all()).map(interface).collect();
     let (id, name) = (RouterId(0), "bench".to_owned());
-    host.routers =
-        vec![RouterConfig { id, name, interfaces, routes: Vec::new(), track: false, weight: 1, reserve: 0 }];
+    host.routers = vec![RouterConfig {
+        id,
+        name,
+        interfaces,
+        routes: Vec::new(),
+        track: false,
+        weight: 1,
+        reserve: 0,
+        nat64: None,
+    }];
     host.ports[..2].iter_mut().for_each(|port| port.policy.forward = Forward::Router(id));
     let mut rig = Rig::start(&host, &[])?;
     let mut update = Update::default();

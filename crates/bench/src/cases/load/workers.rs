@@ -156,6 +156,7 @@ fn router(name: &str, cores: &[u32], plan: &Plan) -> Measured {
         urpf: None,
         punt: PortId(n + 4),
         host_end: RouterInterface::host_end_of("bench", &format!("i{n}")),
+        snat: None,
     };
     let out = MacAddr([2, 0, 0, 0, 1, 2]);
     host.routers = vec![RouterConfig {
@@ -166,6 +167,7 @@ fn router(name: &str, cores: &[u32], plan: &Plan) -> Measured {
         track: false,
         weight: 1,
         reserve: 0,
+        nat64: None,
     }];
     for port in &mut host.ports[..PAIRS] {
         port.policy.forward = Forward::Router(RouterId(0));

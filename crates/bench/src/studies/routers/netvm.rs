@@ -70,6 +70,7 @@ fn host(near: &[String], pairs: InterfacePairs, core: u32) -> Host {
                 punt: PortId(2 * (pairs.host_pairs as u16 + u16::from(pair)) + u16::from(side)),
                 host_end: RouterInterface::host_end_of(&name, &interface),
                 name: interface,
+                snat: None,
             }
         };
         let interfaces = of_router.iter().flat_map(|pair| [0, 1].map(|side| interface(*pair, side)));
@@ -96,6 +97,7 @@ fn host(near: &[String], pairs: InterfacePairs, core: u32) -> Host {
             track: false,
             weight,
             reserve: 0,
+            nat64: None,
         });
     }
     host

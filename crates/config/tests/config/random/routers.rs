@@ -27,8 +27,16 @@ pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
     for (n, (suffix, interfaces, track, weight)) in (0u8..).zip(routers) {
         let id = RouterId(n.into());
         let name = format!("r{n}{suffix}");
-        let mut router =
-            RouterConfig { id, name, interfaces: Vec::new(), routes: Vec::new(), track, weight, reserve: 0 };
+        let mut router = RouterConfig {
+            id,
+            name,
+            interfaces: Vec::new(),
+            routes: Vec::new(),
+            track,
+            weight,
+            reserve: 0,
+            nat64: None,
+        };
         for (place, (port, vlan, addressed, punt_rate, urpf)) in (0u8..).zip(interfaces) {
             let port = host.ports[port.index(ports)].clone();
             let addresses = ["10.0.0.1/24", "2001:db8::1/64"].map(|address| address.parse().unwrap());
@@ -56,6 +64,7 @@ pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
                 urpf,
                 punt,
                 host_end,
+                snat: None,
             });
         }
         host.routers.push(router);

@@ -94,6 +94,7 @@ fn host(core: u32, is_routed: bool) -> Host {
             urpf: None,
             punt: PortId(port + 2),
             host_end: RouterInterface::host_end_of("bench", name),
+            snat: None,
         };
         let interfaces = vec![interface("in", 0, ROUTER_MAC), interface("out", OUT, OUT_MAC)];
         host.routers = vec![RouterConfig {
@@ -104,6 +105,7 @@ fn host(core: u32, is_routed: bool) -> Host {
             track: false,
             weight: 1,
             reserve: 0,
+            nat64: None,
         }];
     }
     host

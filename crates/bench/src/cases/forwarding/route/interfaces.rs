@@ -66,6 +66,7 @@ fn host(core: u32, interfaces: u16) -> Host {
             punt: PortId(2 + n),
             host_end: RouterInterface::host_end_of("bench", &name),
             name,
+            snat: None,
         }
     };
     host.routers = vec![RouterConfig {
