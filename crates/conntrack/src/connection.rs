@@ -68,6 +68,8 @@ pub struct Connection {
     pub(crate) is_translated: bool,
     /// Its source has a mapping.
     pub(crate) is_mapped: bool,
+    /// What stands for its source is decided.
+    pub(crate) is_settled: bool,
 }
 
 /// Seconds that TCP in mid-stream may stay without an answer.
@@ -97,6 +99,7 @@ impl Connection {
         is_assured: false,
         is_translated: false,
         is_mapped: false,
+        is_settled: false,
     };
 
     /// The direction of its first packet.
@@ -109,6 +112,25 @@ impl Connection {
     #[must_use]
     pub const fn reply(&self) -> &Tuple {
         &self.tuples[1]
+    }
+
+    /// Whether its packets are rewritten.
+    #[must_use]
+    pub const fn is_translated(&self) -> bool {
+        self.is_translated
+    }
+
+    /// Whether it leads to another destination than its first packet had.
+    #[must_use]
+    pub fn has_other_destination(&self) -> bool {
+        let [original, reply] = &self.tuples;
+        (original.destination, original.destination_port) != (reply.source, reply.source_port)
+    }
+
+    /// Whether [`Connections::settle_source`](crate::Connections::settle_source) has decided what stands for its source.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// The state of its protocol.

@@ -84,6 +84,12 @@ impl Tuple {
         }
     }
 
+    /// With another source port, or identifier of a query.
+    pub(crate) const fn with_source_port(self, source_port: u16) -> Self {
+        let destination_port = if self.query == 0 { self.destination_port } else { source_port };
+        Self { source_port, destination_port, ..self }
+    }
+
     pub(crate) fn hash(&self, hasher: &FlowHasher) -> u32 {
         let ([a, b], [c, d]) = (self.source.words(), self.destination.words());
         let ports = u64::from(self.source_port) | u64::from(self.destination_port) << 16;

@@ -11,6 +11,16 @@ use crate::packet::tuple::Tuple;
 /// Ports that are tried for a mapping, at most, as in Linux.
 const ATTEMPTS: u32 = 128;
 
+/// A connection whose source is to be chosen.
+#[derive(Clone, Copy)]
+struct Wanted {
+    original: Tuple,
+    /// Its packets, with the destination that they leave with.
+    forward: Tuple,
+    /// The reply tuple that it has in the table.
+    current: Option<Tuple>,
+}
+
 impl Connections {
     /// Like [`Connections::confirm`], for a connection that is translated from its first packet on.
     ///
@@ -24,6 +34,37 @@ impl Connections {
         translation: Translation<'_>,
     ) -> Result<ConnectionId, Refusal> {
         self.confirm_with(packet, from, now, Some(translation))
+    }
+
+    /// Decides what stands for the source of a connection that has begun, as soon as it is known where its packets
+    /// leave: an end of these pools, or without any the source itself. Later calls change nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the connection is as it was.
+    pub fn settle_source(&mut self, id: ConnectionId, sources: &[Pool]) -> Result<(), Refusal> {
+        let Some(connection) = self.get(id).filter(|it| !it.is_settled).copied() else { return Ok(()) };
+        let [original, before] = connection.tuples;
+        let mut new = Connection { is_settled: true, ..connection };
+        if !sources.is_empty() {
+            if !can_be_translated(original.protocol) {
+                return Err(Refusal::NotTranslatable);
+            }
+            let wanted = Wanted { original, forward: before.reversed(), current: Some(before) };
+            new.is_mapped = original.protocol.has_ports() || original.query != 0;
+            new.tuples[1] = self.choose_source(&wanted, sources)?.reversed();
+            new.is_translated = new.tuples[1] != original.reversed();
+        }
+        let is_moved = new.tuples[1] != before;
+        if is_moved && self.has(&new.tuples[1]) || !self.add_mapping(&new) {
+            return Err(Refusal::NoPort);
+        }
+        if is_moved {
+            let number = id.slot << 1 | 1;
+            self.index.remove(before.hash(&self.hasher), number);
+            self.index.insert(new.tuples[1].hash(&self.hasher), number);
+        }
+        *self.slots.get_mut(id.slot) = new;
+        Ok(())
     }
 
     /// The end inside that the destination of a packet stands for, by the mapping of another connection: where a packet
@@ -59,45 +100,41 @@ impl Connections {
         }
         if !translation.sources.is_empty() {
             new.is_mapped = original.protocol.has_ports() || original.query != 0;
-            self.choose_source(&mut forward, &original, translation.sources)?;
+            forward =
+                self.choose_source(&Wanted { original, forward, current: None }, translation.sources)?;
         }
         new.tuples[1] = forward.reversed();
         new.is_translated = new.tuples[1] != original.reversed();
+        new.is_settled = !translation.sources.is_empty();
         Ok(())
     }
 
-    /// Chooses the source that stands for that of `original`.
-    fn choose_source(&self, forward: &mut Tuple, original: &Tuple, pools: &[Pool]) -> Result<(), Refusal> {
+    /// Chooses the source that stands for that of the original tuple. Returns the tuple of packets with it.
+    fn choose_source(&self, wanted: &Wanted, pools: &[Pool]) -> Result<Tuple, Refusal> {
+        let original = &wanted.original;
         let inside = inside(original);
         let (address, ports) = address_of(pools, paired(&self.stable, &inside)).ok_or(Refusal::NoPort)?;
-        forward.source = same_family(address, original)?;
-        let port = if !original.protocol.has_ports() && original.query == 0 {
-            0
-        } else {
-            let mappings = self.mappings.as_ref().ok_or(Refusal::NoPort)?;
-            match mappings.port_of(&self.hasher, &inside, address) {
-                Some(port) => port,
-                None => self.choose_port(forward, &inside, ports).ok_or(Refusal::NoPort)?,
-            }
-        };
-        forward.source_port = port;
-        if original.query != 0 {
-            forward.destination_port = port;
+        let source = same_family(address, original)?;
+        let forward = Tuple { source, ..wanted.forward };
+        if !original.protocol.has_ports() && original.query == 0 {
+            return Ok(forward);
         }
-        Ok(())
+        let mappings = self.mappings.as_ref().ok_or(Refusal::NoPort)?;
+        let port = match mappings.port_of(&self.hasher, &inside, address) {
+            Some(port) => port,
+            None => self.choose_port(&Wanted { forward, ..*wanted }, ports).ok_or(Refusal::NoPort)?,
+        };
+        Ok(forward.with_source_port(port))
     }
 
     /// A port for a mapping: the same one, or the first that is free from one on which a keyed hash says.
-    fn choose_port(&self, forward: &Tuple, inside: &Inside, ports: PortRange) -> Option<u16> {
-        let mappings = self.mappings.as_ref()?;
+    fn choose_port(&self, wanted: &Wanted, ports: PortRange) -> Option<u16> {
+        let (inside, mappings) = (inside(&wanted.original), self.mappings.as_ref()?);
         let is_free = |port: u16| {
-            let end = End { address: forward.source, port };
-            let (source_port, mut reply) = (port, *forward);
-            reply.source_port = source_port;
-            if forward.query != 0 {
-                reply.destination_port = port;
-            }
-            mappings.is_free_for(&self.hasher, inside, end) && !self.has(&reply.reversed())
+            let end = End { address: wanted.forward.source, port };
+            let reply = wanted.forward.with_source_port(port).reversed();
+            mappings.is_free_for(&self.hasher, &inside, end)
+                && (wanted.current == Some(reply) || !self.has(&reply))
         };
         if ports.contains(inside.end.port) && is_free(inside.end.port) {
             return Some(inside.end.port);

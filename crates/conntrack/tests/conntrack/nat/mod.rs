@@ -298,3 +298,38 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_source_is_settled_when_the_first_packet_leaves() {
+    let mut rig = rig();
+    let (pools, query) = (masquerade(), udp_frame(INSIDE, REMOTE, [1000, 53]));
+    let led = Translation { sources: &[], destination: to("198.51.100.9", 5353) };
+    let out = rig.through(&query, led).unwrap();
+    assert_eq!(out, udp_frame(INSIDE, "198.51.100.9", [1000, 5353]));
+    let id = rig.look(&query).connection.unwrap();
+    assert!(!rig.table.get(id).unwrap().is_settled());
+    rig.table.settle_source(id, &pools).unwrap();
+    let out = rig.known(&query).unwrap();
+    assert_eq!(out, udp_frame(OUTSIDE, "198.51.100.9", [1000, 5353]));
+    let back = rig.known(&udp_frame("198.51.100.9", OUTSIDE, [5353, 1000])).unwrap();
+    assert_eq!(back, udp_frame(REMOTE, INSIDE, [53, 1000]));
+    rig.table.settle_source(id, &[pool("203.0.113.9", "203.0.113.9", [1, 9])]).unwrap();
+    assert_eq!(rig.known(&query).unwrap(), out, "it stays settled");
+    assert!(rig.table.end(id) && rig.table.is_empty());
+    assert!(rig.known(&udp_frame("198.51.100.9", OUTSIDE, [5353, 1000])).is_none());
+}
+
+#[test]
+fn an_end_of_the_pool_itself_keeps_its_port() {
+    let mut rig = rig();
+    let query = udp_frame(OUTSIDE, REMOTE, [1000, 53]);
+    rig.through(&query, Translation::default()).unwrap();
+    let id = rig.look(&query).connection.unwrap();
+    rig.table.settle_source(id, &masquerade()).unwrap();
+    assert_eq!(rig.known(&query).unwrap(), query);
+    let other = rig.through(
+        &udp_frame(INSIDE, REMOTE, [1000, 53]),
+        Translation { sources: &masquerade(), destination: None },
+    );
+    assert_ne!(source_of(&other.unwrap()), source_of(&query));
+}
