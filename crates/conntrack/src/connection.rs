@@ -15,6 +15,14 @@ pub struct ConnectionId {
     pub(crate) serial: u32,
 }
 
+impl ConnectionId {
+    /// Its slot, less than 2^28, and the lower bits of its number, for [`Connections::noted`](crate::Connections::noted).
+    #[must_use]
+    pub const fn note(self) -> (u32, u16) {
+        (self.slot, self.serial as u16)
+    }
+}
+
 /// The state of a connection's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {

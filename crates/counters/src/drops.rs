@@ -85,6 +85,17 @@ DropReason {
         "The packet would begin a connection, but its source, port or zone has as many as it may have.",
         "`netvm conn list` shows them. Raise `per_source`, `per_port` or `per_zone` of [engine.connections] if they are \
          wanted.";
+    NatNoPort = "nat-no-port":
+        "The packet would begin a connection that NAT translates, but no port of the addresses that stand for its \
+         source is free, or its rule has no address of the packet's family, or the connection would be the same as \
+         another one after translation.",
+        "Give the rule more addresses or `ports`; `netvm conn list` shows who has them. An interface with \
+         `snat = \"masquerade\"` needs an address.";
+    NatUnsupported = "nat-unsupported":
+        "The packet belongs to a connection that NAT translates, but cannot be translated: its protocol has a \
+         checksum or a signature over the addresses (AH, DCCP, UDP-Lite), or its headers are too long, or it comes \
+         back from an NF after its connection has ended.",
+        "Exempt its traffic with a `[[nat]]` rule with `keep = true`.";
     /// `PortCounters::malformed` of the engine has the cause.
     Malformed = "malformed":
         "A required header cannot be parsed: it is truncated, or its lengths are inconsistent.",

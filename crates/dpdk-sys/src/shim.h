@@ -39,6 +39,8 @@ enum netvm_constant {
 	NETVM_MBUF_OFF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
 	NETVM_MBUF_OFF_HASH = offsetof(struct rte_mbuf, hash),
 	NETVM_MBUF_OFF_VLAN_TCI_OUTER = offsetof(struct rte_mbuf, vlan_tci_outer),
+	NETVM_MBUF_OFF_VLAN_TCI = offsetof(struct rte_mbuf, vlan_tci),
+	NETVM_MBUF_OFF_PACKET_TYPE = offsetof(struct rte_mbuf, packet_type),
 	NETVM_MBUF_OFF_NEXT = offsetof(struct rte_mbuf, next),
 	NETVM_MBUF_SIZE = sizeof(struct rte_mbuf),
 	/** Bytes that every driver leaves free before a received packet. */

@@ -14,6 +14,7 @@ mod limits;
 mod link;
 mod manager;
 mod memory;
+mod nat;
 mod policy;
 mod port_bits;
 mod router;

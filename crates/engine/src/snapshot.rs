@@ -10,6 +10,7 @@ use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId};
+use crate::nat::Nat;
 use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
@@ -171,6 +172,8 @@ pub(crate) struct Snapshot {
     /// For each group, the ports that its NFs may send to.
     pub(crate) groups: Vec<Option<PortBits>>,
     pub(crate) routers: Box<[Option<Arc<RouterPath>>]>,
+    /// The NAT rules, if there are any.
+    pub(crate) nat: Option<Arc<Nat>>,
 }
 
 impl Snapshot {

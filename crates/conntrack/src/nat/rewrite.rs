@@ -34,16 +34,26 @@ struct Change {
 }
 
 impl Connection {
+    /// Whether [`Connection::rewrite`] changes this half of packets, or of errors about them.
+    #[must_use]
+    pub fn changes(&self, half: Half, is_reply: bool) -> bool {
+        let [before, after] = self.ends(half, is_reply);
+        before != after
+    }
+
+    fn ends(&self, half: Half, is_reply: bool) -> [End; 2] {
+        let direction = usize::from(is_reply);
+        [half.end_of(&self.tuples[direction]), half.end_of(&self.tuples[1 - direction].reversed())]
+    }
+
     /// Rewrites one half of a packet of this connection, or of an ICMP error about one. `is_reply` as in
     /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing.
     ///
     /// # Errors
     /// [`Incomplete`].
     pub fn rewrite(&self, half: Half, is_reply: bool, packet: &mut Rewrite<'_>) -> Result<(), Incomplete> {
-        let direction = usize::from(is_reply);
-        let after = self.tuples[1 - direction].reversed();
-        let change = Change { half, old: half.end_of(&self.tuples[direction]), new: half.end_of(&after) };
-        if change.old == change.new { Ok(()) } else { rewrite(&change, packet).ok_or(Incomplete) }
+        let [old, new] = self.ends(half, is_reply);
+        if old == new { Ok(()) } else { rewrite(&Change { half, old, new }, packet).ok_or(Incomplete) }
     }
 }
 

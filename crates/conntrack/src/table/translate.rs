@@ -36,6 +36,13 @@ impl Connections {
         self.confirm_with(packet, from, now, Some(translation))
     }
 
+    /// A number that is the same for all connections of a source, also after a restart with the same key.
+    #[must_use]
+    pub fn hash_of_source(&self, source: Address) -> u64 {
+        let [a, b] = source.words();
+        self.stable.words([a, b, 0, 4, 0])
+    }
+
     /// Decides what stands for the source of a connection that has begun, as soon as it is known where its packets
     /// leave: an end of these pools, or without any the source itself. Later calls change nothing.
     ///

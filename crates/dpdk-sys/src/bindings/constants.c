@@ -52,6 +52,8 @@ void netvm_values(void)
 	CONSTANT(netvm_constant, NETVM_MBUF_OFF_BUF_LEN);
 	CONSTANT(netvm_constant, NETVM_MBUF_OFF_HASH);
 	CONSTANT(netvm_constant, NETVM_MBUF_OFF_VLAN_TCI_OUTER);
+	CONSTANT(netvm_constant, NETVM_MBUF_OFF_VLAN_TCI);
+	CONSTANT(netvm_constant, NETVM_MBUF_OFF_PACKET_TYPE);
 	CONSTANT(netvm_constant, NETVM_MBUF_OFF_NEXT);
 	CONSTANT(netvm_constant, NETVM_MBUF_SIZE);
 	CONSTANT(netvm_constant, NETVM_HEADROOM);

@@ -110,6 +110,8 @@ const PKT_LEN: usize = sys::NETVM_MBUF_OFF_PKT_LEN as usize;
 const DATA_LEN: usize = sys::NETVM_MBUF_OFF_DATA_LEN as usize;
 const HASH: usize = sys::NETVM_MBUF_OFF_HASH as usize;
 const VLAN_TCI_OUTER: usize = sys::NETVM_MBUF_OFF_VLAN_TCI_OUTER as usize;
+const VLAN_TCI: usize = sys::NETVM_MBUF_OFF_VLAN_TCI as usize;
+const PACKET_TYPE: usize = sys::NETVM_MBUF_OFF_PACKET_TYPE as usize;
 const BUF_LEN: usize = sys::NETVM_MBUF_OFF_BUF_LEN as usize;
 
 // What MbufPtr::prefetch promises, and what makes the typed accesses below aligned: an mbuf is aligned to 64 bytes.
@@ -118,6 +120,8 @@ const _: () = {
     assert!((DATA_OFF | REFCNT | NB_SEGS | PORT | DATA_LEN | BUF_LEN).is_multiple_of(2));
     assert!(HASH.is_multiple_of(4) && HASH + 8 <= 64);
     assert!(VLAN_TCI_OUTER.is_multiple_of(2) && VLAN_TCI_OUTER < 64);
+    assert!(VLAN_TCI.is_multiple_of(2) && VLAN_TCI < 64);
+    assert!(PACKET_TYPE.is_multiple_of(4) && PACKET_TYPE < 64);
     assert!(BUF_ADDR < 64 && OL_FLAGS < 64 && PKT_LEN < 64 && DATA_LEN < 64 && BUF_LEN < 64);
 };
 
@@ -246,6 +250,26 @@ impl Mbuf {
         unsafe { self.set::<u16, VLAN_TCI_OUTER>(number) };
     }
 
+    /// Two further numbers for the owner, in the fields of the packet type and of the VLAN tag. They keep their values
+    /// while the packet is out of its pool, and are undefined in a packet that nobody has set them in.
+    #[inline(always)]
+    #[must_use]
+    pub fn note(&self) -> (u32, u16) {
+        // SAFETY: the fields are a u32 and a u16.
+        unsafe { (self.get::<u32, PACKET_TYPE>(), self.get::<u16, VLAN_TCI>()) }
+    }
+
+    /// Writes [`Mbuf::note`].
+    #[inline(always)]
+    pub fn set_note(&mut self, (long, short): (u32, u16)) {
+        // SAFETY: the fields are a u32 and a u16. Drivers do not read the packet type of packets to send, and the tag
+        // only of those with `RTE_MBUF_F_TX_VLAN`, which netvm never sets.
+        unsafe {
+            self.set::<u32, PACKET_TYPE>(long);
+            self.set::<u16, VLAN_TCI>(short);
+        }
+    }
+
     /// Number of buffers (segments) of the packet; 1 if it fits into a buffer.
     #[inline(always)]
     #[must_use]
@@ -361,6 +385,14 @@ impl Mbuf {
             // and loads that overlap several recent stores wait until all are in the cache.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), N) };
         }
+    }
+
+    /// Overwrites the first bytes of the packet, as many as its first segment has.
+    pub fn overwrite(&mut self, bytes: &[u8]) {
+        let length = bytes.len().min(usize::from(self.data_len()));
+        // SAFETY: within the first segment, as in `copy_to`; `bytes` is other memory, as no reference to a packet's
+        // bytes is ever made.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), length) };
     }
 
     /// Makes `bytes` the packet, at the place where it begins now.

@@ -21,6 +21,10 @@ pub(crate) const SPOOFED: u32 = 2;
 pub(crate) const NO_ROOM: u32 = 3;
 /// Decision for packets that would begin a connection beyond a quota.
 pub(crate) const OVER_QUOTA: u32 = 4;
+/// Decision for packets of connections that NAT has no port for.
+pub(crate) const NO_NAT_PORT: u32 = 5;
+/// Decision for packets that NAT cannot translate.
+pub(crate) const NOT_TRANSLATABLE: u32 = 6;
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

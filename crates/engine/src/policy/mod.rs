@@ -17,7 +17,7 @@ mod tests;
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
-pub(crate) use decision::{Decision, NO_ROOM, OVER_QUOTA, Outcome, SPOOFED};
+pub(crate) use decision::{Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, SPOOFED};
 pub use error::PolicyError;
 pub(crate) use l2_watch::SwitchingWatch;
 pub use l2_watch::{SwitchingEvent, SwitchingView};

@@ -2,10 +2,11 @@
 //!
 //! In: what the control plane reads in a router's namespace ([`RouterState`]). Out: what workers check of each packet.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvm_model::{RouterInterface, Urpf};
-use netvm_wire::{MacAddr, VlanId};
+use netvm_wire::{Address, MacAddr, VlanId};
 
 use super::PuntLimits;
 use crate::ids::PortId;
@@ -38,6 +39,8 @@ pub struct RouterInterfaceState {
     pub rp_filter: Option<Urpf>,
     /// Packets may have the router's own addresses as source (`accept_local`).
     pub accepts_local: bool,
+    /// Its addresses, but for link-local IPv6 ones; the first of a family is what NAT masquerades with.
+    pub addresses: Vec<IpAddr>,
     /// The kernel logs or accepts packets with addresses that cannot occur on a link (`log_martians`,
     /// `route_localnet`).
     pub sees_martians: bool,
@@ -102,6 +105,8 @@ pub(crate) struct InterfacePath {
     pub(crate) mtus: [u32; 2],
     /// The reverse path check of the sources of IPv4 and of IPv6 packets; `None`: no check.
     pub(crate) urpf: [Option<Urpf>; 2],
+    /// An IPv4 and an IPv6 address that it has.
+    pub(crate) own: [Option<Address>; 2],
     /// The port to the router's kernel namespace.
     pub(crate) punt: PortId,
     /// Limits of punted packets.
@@ -125,6 +130,7 @@ impl InterfacePath {
             also: Box::default(),
             mtus: [mtu; 2],
             urpf: [urpf; 2],
+            own: first_of_each(&config.addresses.iter().map(|one| one.address).collect::<Vec<_>>()),
             punt: config.punt,
             punts: Arc::clone(punts),
         };
@@ -132,6 +138,7 @@ impl InterfacePath {
             path.mac = state.mac;
             path.ingress = Ingress::of(state);
             path.also = state.also.clone().into();
+            path.own = first_of_each(&state.addresses);
             path.mtus = state.mtus.map(|own| own.min(mtu));
             path.urpf[0] = stricter(urpf, state.rp_filter);
         }
@@ -144,6 +151,11 @@ impl InterfacePath {
         let [v4, v6] = self.mtus;
         if is_v4 { v4 } else { v6 }
     }
+}
+
+/// The first IPv4 and the first IPv6 address.
+fn first_of_each(addresses: &[IpAddr]) -> [Option<Address>; 2] {
+    [true, false].map(|is_v4| addresses.iter().find(|it| it.is_ipv4() == is_v4).map(|it| (*it).into()))
 }
 
 const fn stricter(one: Option<Urpf>, other: Option<Urpf>) -> Option<Urpf> {

@@ -175,6 +175,8 @@ pub(crate) enum Next {
     EgressClasses(PortId),
     /// The egress rules of a port for packets whose ingress ports have this class.
     EgressRules { out: PortId, class: u16 },
+    /// Translation of their sources, as they leave by a port.
+    SourceNat(PortId),
     /// The rate of a port.
     EgressRate(PortId),
     /// The tx queue of a port; of a port without a device, where it sends to.

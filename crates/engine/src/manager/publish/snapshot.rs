@@ -14,6 +14,7 @@ use crate::manager::nfs::group::GroupState;
 use crate::manager::nfs::{Nfs, RoleMembers};
 use crate::manager::routers::Routers;
 use crate::manager::traces::Traces;
+use crate::nat::Nat;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, FlowOwners, Shortened, Snapshot, StickyChoice, Target};
@@ -71,7 +72,8 @@ impl<'a> View<'a> {
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.rules.policy()), self.hits(worker));
         let (routers, owners) = (self.routers.paths().into(), Arc::clone(self.owners));
-        let snapshot = Snapshot { policy, hits, routers, owners, ..Snapshot::default() };
+        let nat = Nat::of(self.host, self.routers.paths()).map(Arc::new);
+        let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
         for port in &self.host.ports {
             snapshot.ports.add(port.id);

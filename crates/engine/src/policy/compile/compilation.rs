@@ -51,6 +51,8 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             Decision::default_of(Outcome::Drop(DropReason::Spoofed)),
             Decision::default_of(Outcome::Drop(DropReason::ConnTableFull)),
             Decision::default_of(Outcome::Drop(DropReason::ConnQuota)),
+            Decision::default_of(Outcome::Drop(DropReason::NatNoPort)),
+            Decision::default_of(Outcome::Drop(DropReason::NatUnsupported)),
         ]);
         let edit = Edit::between(&like.rules, &host.rules, Rule::is_clone_of);
         let (meters, used) = (BTreeMap::new(), UsedFields::default());

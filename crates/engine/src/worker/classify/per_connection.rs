@@ -12,7 +12,7 @@ use netvm_wire::ConnState;
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::per_flow::look_up;
 use super::scope::Scope;
-use crate::policy::{NO_ROOM, OVER_QUOTA, Outcome};
+use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome};
 use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
@@ -28,11 +28,17 @@ pub(crate) struct PerConnection {
 impl Classify for PerConnection {
     fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
         prefetch_headers(&burst.batch);
+        let mut failed = 0;
         match cl.connections.take() {
             Some(connections) => {
                 read_headers(connections, burst);
                 let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
                 connections.track(Zone(self.zone), cl.tick, &lengths[..count], &mut keys[..count]);
+                if let Some(nat) = &scope.snapshot.nat {
+                    let packets = burst.batch.as_mut_slice();
+                    failed = connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
+                    connections.ask_for_targets(nat, scope.side.port(), &mut keys[..count]);
+                }
                 cl.connections = Some(connections);
             }
             None => expect_new(burst),
@@ -42,6 +48,7 @@ impl Classify for PerConnection {
         if let Some(connections) = cl.connections.as_deref_mut() {
             begin_connections(connections, self, scope, burst);
         }
+        drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
         Classified::Each
     }
 }
@@ -101,6 +108,7 @@ fn begin_connections(
 ) {
     let mut new = connections.new_packets(burst.batch.len());
     let from = scope.side.port();
+    let begun = new;
     while new != 0 {
         let n = new.trailing_zeros() as usize;
         new &= new - 1;
@@ -110,11 +118,27 @@ fn begin_connections(
         if let Err(refusal) = connections.begin(n, Zone(path.zone), from) {
             let decision = match refusal {
                 Refusal::Full => NO_ROOM,
+                Refusal::NoPort => NO_NAT_PORT,
+                Refusal::NotTranslatable => NOT_TRANSLATABLE,
                 _ => OVER_QUOTA,
             };
-            burst.results.decisions[n] = decision;
-            burst.results.actions[n] = PackedAction::AS_DECIDED;
+            drop_each(1 << n, decision, &mut burst.results);
         }
+    }
+    if scope.snapshot.nat.is_some() && begun != 0 {
+        let Burst { batch, results, .. } = burst;
+        let failed = connections.translate_destinations(begun, &mut results.keys[..], batch.as_mut_slice());
+        drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
+    }
+}
+
+/// Gives packets (bit mask) a decision that drops them.
+fn drop_each(packets: u64, decision: u32, results: &mut LookupResults) {
+    let mut left = packets;
+    while left != 0 {
+        let n = left.trailing_zeros() as usize;
+        left &= left - 1;
+        (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED);
     }
 }
 

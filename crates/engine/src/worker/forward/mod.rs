@@ -2,6 +2,7 @@
 
 pub(crate) mod bridge;
 pub(crate) mod egress;
+pub(crate) mod nat;
 pub(crate) mod punt;
 pub(crate) mod route;
 pub(crate) mod vlan;

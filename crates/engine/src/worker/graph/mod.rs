@@ -9,7 +9,7 @@
 //!            ├──▶ Router ──▶ Forwarded ──────────┤                          │
 //!            │        └────▶ Punt ──▶ Kernel ────┤                          │
 //!            └──▶ Interface ◀────────────────────┴──────────────────────────┘
-//!                     └──▶ EgressRules ──▶ Decision ──▶ EgressRate ──▶ Tx
+//!                     └──▶ EgressRules ──▶ Decision ──▶ SourceNat ──▶ EgressRate ──▶ Tx
 //!                                                        Decision ◀── Rx ◀── (a port without a device)
 //! ```
 //!
@@ -37,7 +37,7 @@ use dpdk::Batch;
 use super::act::{decision, reject};
 use super::chain::entry;
 use super::chain::hop::{self, Hop};
-use super::forward::{bridge, egress, punt, route, vlan};
+use super::forward::{bridge, egress, nat, punt, route, vlan};
 use super::next::{Dispatch, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
@@ -157,6 +157,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::ByIngress(exit) => hop::leave_each(burst, exit),
         Next::EgressRules { out, class } => egress::look_up(burst, out, class),
         Next::EgressClasses(out) => egress::divide(burst, out),
+        Next::SourceNat(out) => nat::translate(burst, out),
         Next::EgressRate(out) => egress::meter(burst, out),
         Next::Reject { from } => reject::answer(burst, from),
         Next::PushTag { from, parent, tag } => vlan::push(burst, from, parent, tag),

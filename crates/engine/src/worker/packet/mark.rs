@@ -3,7 +3,9 @@
 //!
 //! - the queue that a rule chooses, until the packet leaves by a port, whose shaper has a table from numbers to queues;
 //! - the state of its connection, if the port that received it tracks connections, for the rules of the port that it
-//!   leaves by.
+//!   leaves by;
+//! - its connection and direction, in two further fields of the mbuf, if its source may have to be translated when it
+//!   leaves.
 //!
 //! [`clear`] runs on each received packet, so a packet never has what was noted of an earlier one in its mbuf. Buffers
 //! from the engine's pools have nothing noted.
@@ -21,6 +23,10 @@ use netvm_wire::ConnState;
 const NOTHING: u16 = 0;
 /// The bits of the queue: its number plus one.
 const QUEUE: u16 = 0x1ff;
+/// Its connection is noted.
+const HAS_CONNECTION: u16 = 1 << 9;
+/// It is a reply.
+const IS_REPLY: u16 = 1 << 10;
 /// Where the bits of the state begin.
 const STATE: u32 = 12;
 
@@ -54,8 +60,35 @@ pub(crate) fn state_of(mbuf: &Mbuf) -> ConnState {
     ConnState::ALL.get(usize::from(mbuf.mark() >> STATE)).copied().unwrap_or_default()
 }
 
+/// A packet's connection, and its direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OfConnection {
+    /// As [`ConnectionId::note`](netvm_conntrack::ConnectionId::note).
+    pub(crate) connection: (u32, u16),
+    pub(crate) is_reply: bool,
+}
+
+/// Notes a packet's connection.
+#[inline(always)]
+pub(crate) fn set_connection(mbuf: &mut Mbuf, of: OfConnection) {
+    let direction = if of.is_reply { IS_REPLY } else { 0 };
+    mbuf.set_mark((mbuf.mark() & !IS_REPLY) | HAS_CONNECTION | direction);
+    mbuf.set_note(of.connection);
+}
+
+/// The connection that is noted of a packet.
+#[inline(always)]
+pub(crate) fn connection_of(mbuf: &Mbuf) -> Option<OfConnection> {
+    let mark = mbuf.mark();
+    let of = || OfConnection { connection: mbuf.note(), is_reply: mark & IS_REPLY != 0 };
+    (mark & HAS_CONNECTION != 0).then(of)
+}
+
 /// Notes of a copy what is noted of its original.
 #[inline(always)]
 pub(crate) fn copy(from: &Mbuf, to: &mut Mbuf) {
     to.set_mark(from.mark());
+    if from.mark() & HAS_CONNECTION != 0 {
+        to.set_note(from.note());
+    }
 }

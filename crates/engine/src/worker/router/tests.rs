@@ -34,6 +34,7 @@ pub(super) fn router() -> RouterPath {
         also: Box::new([VIRTUAL]),
         mtus: [1500; 2],
         urpf: [None; 2],
+        own: [None; 2],
         punt: PortId(100 + u16::from(last)),
         punts: Arc::new(PuntLimits::new(Rate { per_second: 1000, burst: 100 }, unresolved(), HZ).unwrap()),
     };

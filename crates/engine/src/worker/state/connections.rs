@@ -1,15 +1,20 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
+use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Ended, NoMemory, Packet, Quotas, Refusal, Timeouts, Tracked, Zone,
+    Config, Connection, Connections, Ended, Half, Incomplete, NoMemory, Packet, Quotas, Refusal, Rewrite,
+    Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
-use netvm_wire::{ConnState, FlowKey};
+use netvm_wire::{ConnState, FlowKey, Fragment};
 
 use super::BURST;
 use crate::counters::ConnectionCounters;
+use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::worker::packet::keys::HEADER_BYTES;
+use crate::nat::{Nat, SourceChoice};
+use crate::worker::packet::keys::{HEADER_BYTES, read_front};
+use crate::worker::packet::mark::{OfConnection, set_connection};
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
@@ -41,6 +46,8 @@ pub(crate) struct WorkerConnections {
     /// Lengths of the packets.
     lengths: [u32; BURST],
     tracked: [Tracked; BURST],
+    /// Where packets of the burst lead that may begin a connection.
+    targets: [Option<Target>; BURST],
     /// What the counters have of this table.
     counted: Counted,
     /// Packets that were invalid so far.
@@ -60,6 +67,7 @@ impl WorkerConnections {
             keys: [FlowKey::EMPTY; BURST],
             lengths: [0; BURST],
             tracked: [Tracked::default(); BURST],
+            targets: [None; BURST],
             counted: Counted::default(),
             invalid: 0,
             now: 0,
@@ -82,6 +90,7 @@ impl WorkerConnections {
         table.track(&packets, now, &mut tracked[..count]);
         drop(packets);
         self.now = now;
+        self.targets = [None; BURST];
         self.keys[..count].copy_from_slice(&keys[..count]);
         self.lengths[..count].copy_from_slice(&lengths[..count]);
         for (key, tracked) in keys.iter_mut().zip(&self.tracked) {
@@ -101,10 +110,103 @@ impl WorkerConnections {
     }
 
     /// Begins the connection of packet `n` of the burst, which `from` has received.
-    pub(crate) fn begin(&mut self, n: usize, zone: Zone, from: PortId) -> Result<ConnectionId, Refusal> {
+    pub(crate) fn begin(&mut self, n: usize, zone: Zone, from: PortId) -> Result<(), Refusal> {
         let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
-        self.table.confirm(&packet, from.0, self.now)
+        let id = match self.targets[n] {
+            None => self.table.confirm(&packet, from.0, self.now)?,
+            target => {
+                let translation = Translation { sources: &[], destination: target };
+                self.table.confirm_translated(&packet, from.0, self.now, translation)?
+            }
+        };
+        self.tracked[n].connection = Some(id);
+        Ok(())
+    }
+
+    /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.
+    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, from: PortId, keys: &mut [FlowKey]) {
+        let mut new = self.new_packets(keys.len());
+        while new != 0 {
+            let n = new.trailing_zeros() as usize;
+            new &= new - 1;
+            let target = nat.destination(from, &keys[n], self.table.hash_of_source(keys[n].source));
+            self.targets[n] = target;
+            if let Some(Target { address, port }) = target {
+                keys[n].destination = address;
+                keys[n].destination_port = port.unwrap_or(keys[n].destination_port);
+            }
+        }
+    }
+
+    /// Translates the destinations of packets of the burst that belong to connections, and notes the connections whose
+    /// sources may have to be translated: of the packets whose bits are set in `chosen`. Returns those that cannot be
+    /// translated.
+    pub(crate) fn translate_destinations(
+        &mut self,
+        chosen: u64,
+        keys: &mut [FlowKey],
+        packets: &mut [Mbuf],
+    ) -> u64 {
+        let mut failed = 0;
+        for (n, (key, mbuf)) in keys.iter_mut().zip(packets).enumerate() {
+            if chosen >> n & 1 == 0 {
+                continue;
+            }
+            let Tracked { connection, is_reply, .. } = self.tracked[n];
+            let Some((id, connection)) = connection.and_then(|id| Some((id, self.table.get(id)?))) else {
+                continue;
+            };
+            if connection.is_settled() && !connection.is_translated() {
+                continue;
+            }
+            set_connection(mbuf, OfConnection { connection: id.note(), is_reply });
+            let front = &mut self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
+            match rewrite(connection, (Half::Destination, is_reply), front, mbuf) {
+                Ok(true) => {
+                    let is_read = read_destination(front, self.lengths[n], key).is_some();
+                    failed |= u64::from(!is_read) << n;
+                }
+                Ok(false) => {}
+                Err(Incomplete) => failed |= 1 << n,
+            }
+        }
+        failed
+    }
+
+    /// Translates the source of a packet that leaves by a port. The first packet of a connection decides what stands for
+    /// its source.
+    pub(crate) fn translate_source(
+        &mut self,
+        nat: &Nat,
+        (out, of): (PortId, OfConnection),
+        mbuf: &mut Mbuf,
+    ) -> Result<(), DropReason> {
+        let OfConnection { connection, is_reply } = of;
+        let unsupported = DropReason::NatUnsupported;
+        let id = self.table.noted(connection).ok_or(unsupported)?;
+        let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
+        let copied = read_front(mbuf, &mut front, &mut key).map_err(|_| unsupported)?;
+        let known = self.table.get(id).ok_or(unsupported)?;
+        if !known.is_settled() {
+            let choice = match is_reply {
+                true => SourceChoice::Itself,
+                false => nat.source(out, known, &key),
+            };
+            let settled = match choice {
+                SourceChoice::Of([]) => Err(Refusal::NoPort),
+                choice => self.table.settle_source(id, choice.pools()),
+            };
+            if let Err(refusal) = settled {
+                self.table.end(id);
+                let is_unsupported = refusal == Refusal::NotTranslatable;
+                return Err(if is_unsupported { unsupported } else { DropReason::NatNoPort });
+            }
+        }
+        let known = self.table.get(id).ok_or(unsupported)?;
+        let half = (Half::Source, is_reply);
+        rewrite(known, half, &mut front[..copied], mbuf).map_err(|Incomplete| unsupported)?;
+        Ok(())
     }
 
     /// Ends connections whose time is over, as far as the time since the last call asks for it, and writes the
@@ -134,11 +236,39 @@ impl WorkerConnections {
     }
 }
 
+/// Rewrites one half of a packet, of which `front` is a private copy of the first bytes. Returns whether it changed.
+fn rewrite(
+    connection: &Connection,
+    (half, is_reply): (Half, bool),
+    front: &mut [u8],
+    mbuf: &mut Mbuf,
+) -> Result<bool, Incomplete> {
+    if !connection.changes(half, is_reply) {
+        return Ok(false);
+    }
+    let (length, is_partial) = (mbuf.pkt_len() as usize, mbuf.unfinished().is_some());
+    connection.rewrite(half, is_reply, &mut Rewrite { front, length, is_partial })?;
+    mbuf.overwrite(front);
+    Ok(true)
+}
+
+/// Reads the destination of a packet anew.
+fn read_destination(front: &[u8], length: u32, key: &mut FlowKey) -> Option<()> {
+    let mut now = FlowKey::EMPTY;
+    now.read_frame(front, length as usize).ok()?;
+    key.destination = now.destination;
+    if key.fragment != Fragment::Later {
+        key.destination_port = now.destination_port;
+    }
+    Some(())
+}
+
 /// The configuration of a table.
 fn config_of(config: &ConnectionsConfig) -> Config {
     let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts } = *config;
     Config {
         sessions: limit,
+        mappings: limit,
         pick_up,
         quotas: Quotas { per_source, per_port, per_zone },
         timeouts: Timeouts {

@@ -3,6 +3,7 @@
 mod actions;
 mod classify;
 mod connections;
+mod nat;
 mod offloads;
 mod queue;
 pub(super) mod rig;

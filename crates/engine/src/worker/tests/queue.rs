@@ -205,6 +205,7 @@ fn with_router(mut rig: Rig) -> Rig {
         also: Box::new([]),
         mtus: [1500; 2],
         urpf: [None; 2],
+        own: [None; 2],
         punt: PortId(100 + port),
         punts: Arc::new(PuntLimits::new(RATE, Arc::clone(&unresolved), HZ).unwrap()),
     };

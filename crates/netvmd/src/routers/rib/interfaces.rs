@@ -147,6 +147,7 @@ impl Rib {
             macvlans().fold(link.settings.v4.rp_filter, |most, one| most.max(one.settings.v4.rp_filter));
         Some(RouterInterfaceState {
             mac: link.settings.mac,
+            addresses: self.addresses_on(index).map(|(address, _)| address).collect(),
             also,
             mtus: [link.settings.mtu, link.settings.v6.mtu],
             is_up: link.is_up,

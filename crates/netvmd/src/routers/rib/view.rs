@@ -85,13 +85,18 @@ impl Rib {
     /// The router's interfaces as its namespace has them, by their places in the configuration: name, MAC address, and
     /// addresses with their prefix lengths, except link-local IPv6 addresses.
     pub fn own_interfaces(&self) -> impl Iterator<Item = (u16, &str, MacAddr, Vec<(IpAddr, u8)>)> {
-        let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         self.links.iter().filter_map(move |(index, link)| {
-            let of = self.addresses.iter().filter(|((of, _), _)| of == index);
-            let shown = of.filter(|((_, address), _)| !is_link_local(*address));
-            let addresses = shown.map(|((_, address), length)| (*address, *length)).collect();
+            let addresses = self.addresses_on(*index).collect();
             Some((self.interface_map.of(*index)?, &*link.name, link.settings.mac, addresses))
         })
+    }
+
+    /// The addresses of an interface with their prefix lengths, except link-local IPv6 addresses.
+    pub(super) fn addresses_on(&self, index: u32) -> impl Iterator<Item = (IpAddr, u8)> {
+        let is_link_local = |address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let of = self.addresses.iter().filter(move |((of, _), _)| *of == index);
+        let shown = of.filter(move |((_, address), _)| !is_link_local(*address));
+        shown.map(|((_, address), length)| (*address, *length))
     }
 
     /// The MAC address of a neighbour, and the name of its interface.

@@ -23,6 +23,7 @@ use crate::interface::{Device, PortQueue, Shaper};
 use crate::limits::SharedLimits;
 use crate::link::{Link, LinkParts};
 use crate::memory::{Memory, eal_for_tests};
+use crate::nat::Nat;
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
@@ -313,7 +314,8 @@ pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
 fn snapshot(host: &Host) -> Snapshot {
     let policy = Compiler::new(eal_for_tests()).compile(host, &Policy::default()).unwrap();
     let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
-    let snapshot = Snapshot { policy: Arc::new(policy), hits, ..Snapshot::default() };
+    let nat = Nat::of(host, &[]).map(Arc::new);
+    let snapshot = Snapshot { policy: Arc::new(policy), hits, nat, ..Snapshot::default() };
     snapshot.with_virtual_ports(host)
 }
 

@@ -1,0 +1,178 @@
+//! One NAT rule at one port.
+
+use std::sync::Arc;
+
+use netvm_conntrack::{Pool, Target};
+use netvm_model::{AddressRange, Match, NatAction, NatAddresses, NatRule, NatTarget, SourceNat};
+use netvm_wire::{Address, FlowKey, IpNet, PortRange, VlanId};
+
+use super::SourceChoice;
+use crate::ids::PortId;
+use crate::router::RouterPath;
+
+/// A router's interface at a port: its tag, and an IPv4 and an IPv6 address that it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interface {
+    vlan: Option<VlanId>,
+    own: [Option<Address>; 2],
+}
+
+/// The interfaces of all routers on a port, or that have it as punt port.
+pub(super) fn interfaces_on(routers: &[Option<Arc<RouterPath>>], port: PortId) -> Vec<Interface> {
+    let all = routers.iter().flatten().flat_map(|router| router.interfaces.iter());
+    let here = all.filter(|interface| interface.port == port);
+    here.map(|interface| Interface { vlan: interface.vlan, own: interface.own }).collect()
+}
+
+/// Whether an action needs the address of an interface.
+pub(super) fn names_interface(action: &NatAction) -> bool {
+    match action {
+        NatAction::Source(nat) => nat.addresses == NatAddresses::Interface,
+        NatAction::Destination(nat) => nat.targets.iter().any(|target| target.address.is_none()),
+        NatAction::Keep | NatAction::Network(_) => false,
+    }
+}
+
+/// Which packets a rule takes.
+#[derive(Debug)]
+struct Takes {
+    matches: Match,
+    /// The tag of the interface whose addresses it uses; `None`: any.
+    vlan: Option<Option<VlanId>>,
+}
+
+impl Takes {
+    fn new(rule: &NatRule, interface: Option<&Interface>) -> Self {
+        Self { matches: rule.matches.clone(), vlan: interface.map(|interface| interface.vlan) }
+    }
+
+    fn fits(&self, key: &FlowKey) -> bool {
+        self.vlan.is_none_or(|vlan| vlan == key.vlan) && self.matches.fits_key(key)
+    }
+}
+
+/// A rule for destinations.
+#[derive(Debug)]
+pub(super) struct DestinationRule {
+    takes: Takes,
+    to: To,
+    own: [Option<Address>; 2],
+}
+
+#[derive(Debug)]
+enum To {
+    Itself,
+    /// Each as often as its weight says.
+    Targets(Box<[NatTarget]>),
+    Network(IpNet),
+}
+
+impl DestinationRule {
+    pub(super) fn new(rule: &NatRule, interface: Option<&Interface>) -> Option<Self> {
+        let to = match &rule.action {
+            NatAction::Keep => To::Itself,
+            NatAction::Network(net) => To::Network(*net),
+            NatAction::Destination(nat) => {
+                let times = |target: &NatTarget| std::iter::repeat_n(*target, target.weight.into());
+                To::Targets(nat.targets.iter().flat_map(times).collect())
+            }
+            NatAction::Source(_) => return None,
+        };
+        let own = interface.map_or([None; 2], |interface| interface.own);
+        Some(Self { takes: Takes::new(rule, interface), to, own })
+    }
+
+    pub(super) fn fits(&self, key: &FlowKey) -> bool {
+        self.takes.fits(key)
+    }
+
+    /// Where a packet leads that it takes.
+    pub(super) fn target(&self, key: &FlowKey, hash: u64) -> Option<Target> {
+        match &self.to {
+            To::Itself => None,
+            To::Network(net) => Some(Target { address: at_same_place(*net, key.destination)?, port: None }),
+            To::Targets(targets) => {
+                let n = hash.checked_rem(targets.len() as u64)?;
+                let NatTarget { address, port, .. } = *targets.get(n as usize)?;
+                let address = address.or(self.own[family(key.destination)])?;
+                Some(Target { address, port })
+            }
+        }
+    }
+}
+
+/// A rule for sources.
+#[derive(Debug)]
+pub(super) struct SourceRule {
+    takes: Takes,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    Itself,
+    /// By family.
+    Pools([Box<[Pool]>; 2]),
+    Network(IpNet),
+}
+
+impl SourceRule {
+    pub(super) fn new(rule: &NatRule, interface: Option<&Interface>) -> Option<Self> {
+        let from = match &rule.action {
+            NatAction::Keep => From::Itself,
+            NatAction::Network(net) => From::Network(*net),
+            NatAction::Source(nat) => From::Pools(pools_of(nat, interface)),
+            NatAction::Destination(_) => return None,
+        };
+        Some(Self { takes: Takes::new(rule, interface), from })
+    }
+
+    pub(super) fn fits(&self, from: PortId, key: &FlowKey) -> bool {
+        let ports = &self.takes.matches.from;
+        (ports.is_empty() || ports.contains(&from)) && self.takes.fits(key)
+    }
+
+    /// What stands for the source of a packet that it takes.
+    pub(super) fn choice(&self, key: &FlowKey) -> SourceChoice<'_> {
+        match &self.from {
+            From::Itself => SourceChoice::Itself,
+            From::Pools(pools) => SourceChoice::Of(&pools[family(key.source)]),
+            From::Network(net) => {
+                let Some(address) = at_same_place(*net, key.source) else { return SourceChoice::Itself };
+                let port = PortRange::single(key.source_port);
+                SourceChoice::OfOne(Pool { first: address, last: address, ports: port })
+            }
+        }
+    }
+}
+
+/// The pools of a rule, by family.
+fn pools_of(nat: &SourceNat, interface: Option<&Interface>) -> [Box<[Pool]>; 2] {
+    let pool = |range: &AddressRange| Pool { first: range.first, last: range.last, ports: nat.ports };
+    let of_family = |n: usize| match &nat.addresses {
+        NatAddresses::Ranges(ranges) => {
+            ranges.iter().filter(|range| family(range.first) == n).map(pool).collect()
+        }
+        NatAddresses::Interface => {
+            let own = interface.and_then(|interface| interface.own[n]);
+            own.iter().map(|own| pool(&AddressRange { first: *own, last: *own })).collect()
+        }
+    };
+    [of_family(0), of_family(1)]
+}
+
+/// 0 for IPv4, 1 for IPv6.
+const fn family(address: Address) -> usize {
+    if address.is_v4() { 0 } else { 1 }
+}
+
+/// The address of a network at the same place as another address; `None` for another family.
+fn at_same_place(net: IpNet, address: Address) -> Option<Address> {
+    if net.is_v4() != address.is_v4() {
+        return None;
+    }
+    let bits = if net.is_v4() { 32 } else { 128 } - u32::from(net.length());
+    let host = 1u128.checked_shl(bits).map_or(u128::MAX, |bit| bit - 1);
+    let network = Address::from(net.network()).v6_bits();
+    Some(Address::from_v6_bits(network & !host | address.v6_bits() & host))
+}
