@@ -12,6 +12,8 @@ pub struct Config {
     /// The key by which addresses and ports of pools are chosen, for the same choice after a restart; keep it secret.
     /// `None`: a random one.
     pub mapping_key: Option<u64>,
+    /// Most events that wait until they are taken; 0: none are noted.
+    pub events: u32,
     /// A TCP segment in mid-stream begins a connection, as with Linux's `nf_conntrack_tcp_loose`.
     pub pick_up: bool,
     /// Quotas.
@@ -27,6 +29,7 @@ impl Default for Config {
             fragments: 1024,
             mappings: 0,
             mapping_key: None,
+            events: 0,
             pick_up: true,
             quotas: Quotas::default(),
             timeouts: Timeouts::default(),

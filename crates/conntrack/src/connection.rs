@@ -23,6 +23,15 @@ impl ConnectionId {
     }
 }
 
+/// What begins a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The port that received its first packet.
+    pub port: u16,
+    /// The rule that accepted the packet, as the caller numbers rules, for events and lists; 0: none.
+    pub rule: u32,
+}
+
 /// The state of a connection's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
@@ -65,6 +74,8 @@ pub struct Connection {
     /// Neighbours in the list of connections that may be evicted.
     pub(crate) older: u32,
     pub(crate) newer: u32,
+    /// The rule that accepted it: [`Origin::rule`].
+    pub rule: u32,
     /// The port that received its first packet.
     pub from: u16,
     pub(crate) in_use: bool,
@@ -101,6 +112,7 @@ impl Connection {
         serial: 0,
         older: u32::MAX,
         newer: u32::MAX,
+        rule: 0,
         from: 0,
         in_use: false,
         is_answered: false,
@@ -135,7 +147,8 @@ impl Connection {
         (original.destination, original.destination_port) != (reply.source, reply.source_port)
     }
 
-    /// Whether [`Connections::settle_source`](crate::Connections::settle_source) has decided what stands for its source.
+    /// Whether [`Connections::settle_source`](crate::Connections::settle_source) has decided
+    /// what stands for its source.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.is_settled

@@ -15,6 +15,7 @@
 //!   finds a connection after its time-out ends it.
 //! - A connection may be translated from its first packet on ([`Connections::confirm_translated`]); its packets are
 //!   rewritten by [`Connection::rewrite`].
+//! - What happens to connections can be taken from a bounded queue ([`Connections::take_event`]), for logs.
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
 //! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
@@ -25,6 +26,7 @@
 
 mod config;
 mod connection;
+mod events;
 mod index;
 mod nat;
 mod numbers;
@@ -33,7 +35,8 @@ mod table;
 mod tcp;
 
 pub use config::{Config, Quotas, Timeouts};
-pub use connection::{Connection, ConnectionId, ConnectionState};
+pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
+pub use events::{Cause, Event, Happened};
 pub use nat::{Half, Incomplete, Pool, Rewrite, Target, Translation};
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};

@@ -5,6 +5,7 @@
 //! than a window before that (van Rooij). Without the first segments of a connection the windows are not known, and
 //! every segment is accepted.
 
+use bitflags::bitflags;
 use netvm_wire::TcpFlags;
 
 use crate::config::Timeouts;
@@ -107,35 +108,45 @@ struct End {
     mark: u32,
     /// The last sequence number that it has acknowledged.
     acknowledged: u32,
-    /// Shift of its windows (RFC 7323 section 2), or [`NO_SCALE`].
-    scale: u8,
-    /// It has sent a segment that was seen.
-    is_known: bool,
-    /// It has acknowledged something.
-    has_acknowledged: bool,
-    has_sent_fin: bool,
+}
+
+bitflags! {
+    /// What one end has sent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Sent: u8 {
+        /// A segment.
+        const SEGMENT = 1;
+        /// An acknowledgment.
+        const ACKNOWLEDGMENT = 2;
+        const FIN = 4;
+    }
+}
+
+impl Sent {
+    /// What a segment with these flags has.
+    fn of(flags: TcpFlags) -> Self {
+        let mut sent = Self::SEGMENT;
+        sent.set(Self::ACKNOWLEDGMENT, flags.contains(TcpFlags::ACK));
+        sent.set(Self::FIN, flags.contains(TcpFlags::FIN));
+        sent
+    }
 }
 
 /// Its SYN was not seen, or did not have the option of window scaling.
 const NO_SCALE: u8 = u8::MAX;
+/// RFC 7323 section 2.3.
+const MAX_SCALE: u8 = 14;
 
-const UNKNOWN: End = End {
-    end: 0,
-    offered: 0,
-    window: 0,
-    mark: 0,
-    acknowledged: 0,
-    scale: NO_SCALE,
-    is_known: false,
-    has_acknowledged: false,
-    has_sent_fin: false,
-};
+const UNKNOWN: End = End { end: 0, offered: 0, window: 0, mark: 0, acknowledged: 0 };
 
 /// A TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
-    pub(crate) state: TcpState,
     ends: [End; 2],
+    /// Shifts of their windows (RFC 7323 section 2), or [`NO_SCALE`].
+    scales: [u8; 2],
+    sent: [Sent; 2],
+    pub(crate) state: TcpState,
     /// Its first segments were not seen, so every one is in the window.
     is_liberal: bool,
 }
@@ -149,7 +160,18 @@ const fn is_after(a: u32, b: u32) -> bool {
 const MIN_BACK: u32 = 66_000;
 
 impl Tcp {
-    pub(crate) const NEW: Self = Self { state: TcpState::SynSent, ends: [UNKNOWN; 2], is_liberal: false };
+    pub(crate) const NEW: Self = Self {
+        ends: [UNKNOWN; 2],
+        scales: [NO_SCALE; 2],
+        sent: [Sent::empty(); 2],
+        state: TcpState::SynSent,
+        is_liberal: false,
+    };
+
+    /// Whether an end has sent this.
+    const fn has_sent(&self, end: usize, what: Sent) -> bool {
+        self.sent[end].contains(what)
+    }
 
     /// A connection that begins with this segment; `None` if it cannot.
     pub(crate) fn begin(segment: &Segment, picks_up: bool) -> Option<Self> {
@@ -181,7 +203,8 @@ impl Tcp {
     pub(crate) fn may_have_sent(&self, end: usize, sequence: u32) -> bool {
         let [own, other] = [&self.ends[end], &self.ends[1 - end]];
         let first = own.end.wrapping_sub(other.window.max(MIN_BACK));
-        self.is_liberal || own.is_known && !is_after(sequence, own.end) && !is_after(first, sequence)
+        let fits = !is_after(sequence, own.end) && !is_after(first, sequence);
+        self.is_liberal || self.has_sent(end, Sent::SEGMENT) && fits
     }
 
     /// Handles a segment of the end that began the connection (0), or of the other one (1).
@@ -212,7 +235,7 @@ impl Tcp {
         let (own, other) = (&self.ends[from], &self.ends[1 - from]);
         let has_ack = segment.flags.contains(TcpFlags::ACK);
         // All of the SYN's data need not be acknowledged with it (RFC 7413 section 3).
-        let answers_syn = other.is_known
+        let answers_syn = self.has_sent(1 - from, Sent::SEGMENT)
             && !is_after(segment.acknowledgment, other.end)
             && !is_after(other.mark, segment.acknowledgment);
         match (self.state, kind) {
@@ -223,7 +246,8 @@ impl Tcp {
             (TcpState::SynSent, Kind::Rst) => segment.sequence == own.end,
             // Linux: what the other end has acknowledged cannot be reset.
             (_, Kind::Rst) => {
-                self.is_liberal || !other.has_acknowledged || !is_after(other.acknowledged, segment.sequence)
+                let has_acknowledged = self.has_sent(1 - from, Sent::ACKNOWLEDGMENT);
+                self.is_liberal || !has_acknowledged || !is_after(other.acknowledged, segment.sequence)
             }
             (_, _) => true,
         }
@@ -232,12 +256,15 @@ impl Tcp {
     /// Whether a sequence number is the next one of an end, as far as the other end or its own segments say.
     fn is_next(&self, from: usize, sequence: u32) -> bool {
         let (own, other) = (&self.ends[from], &self.ends[1 - from]);
-        !other.has_acknowledged || sequence == other.acknowledged || own.is_known && sequence == own.end
+        !self.has_sent(1 - from, Sent::ACKNOWLEDGMENT)
+            || sequence == other.acknowledged
+            || self.has_sent(from, Sent::SEGMENT) && sequence == own.end
     }
 
     fn is_in_window(&self, from: usize, segment: &Segment) -> bool {
         let (own, other) = (&self.ends[from], &self.ends[1 - from]);
-        if self.is_liberal || !own.is_known || !other.is_known || segment.is_fragment {
+        let are_known = self.sent.iter().all(|sent| sent.contains(Sent::SEGMENT));
+        if self.is_liberal || !are_known || segment.is_fragment {
             return true;
         }
         let begin = segment.sequence;
@@ -255,21 +282,22 @@ impl Tcp {
     fn note(&mut self, from: usize, segment: &Segment) {
         let Segment { sequence, acknowledgment, .. } = *segment;
         let is_syn = segment.flags.contains(TcpFlags::SYN);
-        let scales = self.ends.iter().all(|end| end.scale != NO_SCALE);
+        let scales = !self.scales.contains(&NO_SCALE);
+        let [before, of_other] = [self.sent[from], self.sent[1 - from]];
         let end = sequence.wrapping_add(segment.length);
         let [first, second] = &mut self.ends;
         let (own, other) = if from == 0 { (first, second) } else { (second, first) };
         // Windows of SYN segments are not scaled (RFC 7323 section 2.2).
-        let shift = if scales && !is_syn { own.scale } else { 0 };
+        let shift = if scales && !is_syn { self.scales[from] } else { 0 };
         let window = (u32::from(segment.window) << shift).max(1);
         if is_syn {
-            own.scale = segment.scale.map_or(NO_SCALE, |shift| shift.min(14));
+            self.scales[from] = segment.scale.map_or(NO_SCALE, |shift| shift.min(MAX_SCALE));
             own.mark = sequence.wrapping_add(1);
         }
-        if !own.is_known || is_syn {
-            (own.end, own.is_known) = (end, true);
+        if !before.contains(Sent::SEGMENT) || is_syn {
+            own.end = end;
             // The window of a SYN offers before its end acknowledges anything (RFC 7413 section 4.2.2).
-            if !other.has_acknowledged {
+            if !of_other.contains(Sent::ACKNOWLEDGMENT) {
                 own.offered = end.wrapping_add(other.window);
             }
         } else if is_after(end, own.end) {
@@ -277,25 +305,28 @@ impl Tcp {
         }
         own.window = own.window.max(window);
         if segment.flags.contains(TcpFlags::FIN) {
-            (own.mark, own.has_sent_fin) = (end, true);
+            own.mark = end;
         }
         if segment.flags.contains(TcpFlags::ACK) {
             let offered = acknowledgment.wrapping_add(window);
-            let is_first_offer = !other.is_known && !own.has_acknowledged;
+            let has_acknowledged = before.contains(Sent::ACKNOWLEDGMENT);
+            let is_first_offer = !of_other.contains(Sent::SEGMENT) && !has_acknowledged;
             if is_first_offer || is_after(offered, other.offered) {
                 other.offered = offered;
             }
-            if !own.has_acknowledged || is_after(acknowledgment, own.acknowledged) {
-                (own.acknowledged, own.has_acknowledged) = (acknowledgment, true);
+            if !has_acknowledged || is_after(acknowledgment, own.acknowledged) {
+                own.acknowledged = acknowledgment;
             }
         }
+        self.sent[from] |= Sent::of(segment.flags);
     }
 
     /// The state after a valid segment that was noted.
     fn next(&self, kind: Kind, from: usize, segment: &Segment) -> TcpState {
         let other = &self.ends[1 - from];
-        let both_fin = self.ends.iter().all(|end| end.has_sent_fin);
-        let acknowledges_fin = other.has_sent_fin && !is_after(other.mark, segment.acknowledgment);
+        let both_fin = self.sent.iter().all(|sent| sent.contains(Sent::FIN));
+        let acknowledges_fin =
+            self.has_sent(1 - from, Sent::FIN) && !is_after(other.mark, segment.acknowledgment);
         match (self.state, kind) {
             (_, Kind::Rst) => TcpState::Closed,
             (TcpState::SynSent, Kind::SynAck) => TcpState::SynReceived,

@@ -4,7 +4,8 @@ use netvm_wire::ConnState;
 
 use super::connections::{Connections, Found, Refusal};
 use super::quotas::prefix_of;
-use crate::connection::{Connection, ConnectionId};
+use crate::connection::{Connection, ConnectionId, Origin};
+use crate::events::{Cause, Happened};
 use crate::nat::Translation;
 use crate::packet::fragments::FragmentOf;
 use crate::packet::kind::Relation;
@@ -15,22 +16,28 @@ use crate::{Packet, Tracked};
 const SLOTS_IF_FULL: u32 = 8;
 
 impl Connections {
-    /// Begins the connection of a packet that [`Connections::track`] found new and that rules have accepted. Port
-    /// number `from` has received it. Returns its connection, which an earlier packet may have begun.
+    /// Begins the connection of a packet that [`Connections::track`] found new and that rules have accepted.
+    /// Returns its connection, which an earlier packet may have begun.
     ///
     /// # Errors
     /// [`Refusal`]; no connection has begun then.
-    pub fn confirm(&mut self, packet: &Packet<'_>, from: u16, now: u32) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, from, now, None)
+    pub fn confirm(
+        &mut self,
+        packet: &Packet<'_>,
+        origin: Origin,
+        now: u32,
+    ) -> Result<ConnectionId, Refusal> {
+        self.confirm_with(packet, origin, now, None)
     }
 
     pub(crate) fn confirm_with(
         &mut self,
         packet: &Packet<'_>,
-        from: u16,
+        origin: Origin,
         now: u32,
         translation: Option<Translation<'_>>,
     ) -> Result<ConnectionId, Refusal> {
+        self.now = now;
         let kind = self.kind(packet, now);
         let found = if kind.relation == Relation::None { None } else { self.find(&kind, now) };
         let replaced = match (kind.relation, found) {
@@ -43,10 +50,9 @@ impl Connections {
             _ => return Err(Refusal::NotNew),
         };
         let begun = self.begin(packet, &kind.tuple).ok_or(Refusal::NotNew)?;
-        let mut new = Connection { created: now, from, ..begun };
+        let mut new = Connection { created: now, from: origin.port, rule: origin.rule, ..begun };
         if let Some(slot) = replaced {
-            self.remove(slot);
-            self.ended.replaced += 1;
+            self.close(slot, Cause::Replaced);
         }
         self.make_room(&new, now)?;
         if let Some(translation) = translation {
@@ -62,6 +68,7 @@ impl Connections {
         self.begun += 1;
         self.passes(packet, found);
         self.follow(found.slot, now);
+        self.note(found.slot, Happened::Opened);
         Ok(self.id(found.slot))
     }
 
@@ -79,8 +86,7 @@ impl Connections {
         }
         if self.slots.is_full() && self.expire(now, SLOTS_IF_FULL) == 0 {
             let oldest = self.slots.oldest().ok_or(Refusal::Full)?;
-            self.remove(oldest);
-            self.ended.evicted += 1;
+            self.close(oldest, Cause::Evicted);
         }
         Ok(())
     }

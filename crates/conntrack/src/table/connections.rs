@@ -8,6 +8,7 @@ use super::slots::Slots;
 use crate::Packet;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};
+use crate::events::{Cause, Events, Happened};
 use crate::index::Index;
 use crate::nat::Mappings;
 use crate::packet::fragments::Fragments;
@@ -46,6 +47,19 @@ pub struct Ended {
     pub flushed: u64,
 }
 
+impl Ended {
+    /// Those of a cause.
+    pub(super) const fn of(&mut self, cause: Cause) -> Option<&mut u64> {
+        match cause {
+            Cause::Expired => Some(&mut self.expired),
+            Cause::Evicted => Some(&mut self.evicted),
+            Cause::Replaced => Some(&mut self.replaced),
+            Cause::Flushed => Some(&mut self.flushed),
+            Cause::TableEnded => None,
+        }
+    }
+}
+
 /// The connections of one worker.
 pub struct Connections {
     pub(super) config: Config,
@@ -62,6 +76,9 @@ pub struct Connections {
     hand: u32,
     pub(super) ended: Ended,
     pub(super) begun: u64,
+    pub(super) events: Option<Events>,
+    /// The latest tick that a caller has given.
+    pub(super) now: u32,
 }
 
 /// Where a connection is, and which of its directions a packet has.
@@ -92,6 +109,8 @@ impl Connections {
             hand: 0,
             ended: Ended::default(),
             begun: 0,
+            events: Events::new(config.events)?,
+            now: 0,
         })
     }
 
@@ -105,8 +124,7 @@ impl Connections {
         let it = self.index.find(kind.hash, is_it)?;
         let found = Found { slot: it >> 1, direction: (it & 1) as usize };
         if self.slots.get(found.slot).has_expired(now) {
-            self.remove(found.slot);
-            self.ended.expired += 1;
+            self.close(found.slot, Cause::Expired);
             return None;
         }
         Some(found)
@@ -143,19 +161,35 @@ impl Connections {
         self.slots.remove(slot);
     }
 
+    /// Ends a connection.
+    pub(super) fn close(&mut self, slot: u32, cause: Cause) {
+        if let Some(count) = self.ended.of(cause) {
+            *count += 1;
+        }
+        self.note(slot, Happened::Closed(cause));
+        self.remove(slot);
+    }
+
+    /// Notes what happened to a connection.
+    pub(super) fn note(&mut self, slot: u32, happened: Happened) {
+        if let Some(events) = &mut self.events {
+            events.note(happened, self.slots.get(slot), self.now);
+        }
+    }
+
     /// Ends the connections whose time is over, among the next `budget` slots. Returns how many it ended.
     pub fn expire(&mut self, now: u32, budget: u32) -> u32 {
+        self.now = now;
         let mut count = 0;
         for _ in 0..budget.min(self.slots.most) {
             let slot = self.hand;
             self.hand = if slot + 1 < self.slots.most { slot + 1 } else { 0 };
             let connection = self.slots.get(slot);
             if connection.in_use && connection.has_expired(now) {
-                self.remove(slot);
+                self.close(slot, Cause::Expired);
                 count += 1;
             }
         }
-        self.ended.expired += u64::from(count);
         count
     }
 }

@@ -22,6 +22,7 @@ impl Connections {
     /// Says the state of each packet at this tick, and follows TCP, time-outs and counts of the connections that they
     /// belong to. It begins no connection, and ends one only if its time is over. `tracked` has room for all packets.
     pub fn track(&mut self, packets: &[Packet<'_>], now: u32, tracked: &mut [Tracked]) {
+        self.now = now;
         for (packets, tracked) in packets.chunks(BURST).zip(tracked.chunks_mut(BURST)) {
             let mut kinds = [const { Kind::UNTRACKED }; BURST];
             for (kind, packet) in kinds.iter_mut().zip(packets) {

@@ -4,7 +4,8 @@ use netvm_wire::{Address, FlowHasher, PortRange};
 
 use super::connections::{Connections, Refusal};
 use crate::Packet;
-use crate::connection::{Connection, ConnectionId};
+use crate::connection::{Connection, ConnectionId, Origin};
+use crate::events::Happened;
 use crate::nat::{End, Inside, Pool, Target, Translation, address_of, can_be_translated, has_free_ports};
 use crate::packet::tuple::Tuple;
 
@@ -29,11 +30,11 @@ impl Connections {
     pub fn confirm_translated(
         &mut self,
         packet: &Packet<'_>,
-        from: u16,
+        origin: Origin,
         now: u32,
         translation: Translation<'_>,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, from, now, Some(translation))
+        self.confirm_with(packet, origin, now, Some(translation))
     }
 
     /// A number that is the same for all connections of a source, also after a restart with the same key.
@@ -71,6 +72,9 @@ impl Connections {
             self.index.insert(new.tuples[1].hash(&self.hasher), number);
         }
         *self.slots.get_mut(id.slot) = new;
+        if is_moved {
+            self.note(id.slot, Happened::SourceTranslated);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::connections::{Connections, Ended};
 use crate::connection::{Connection, ConnectionId};
+use crate::events::{Cause, Event, Events};
 
 impl Connections {
     /// A connection, if it still lives.
@@ -40,10 +41,29 @@ impl Connections {
     pub fn end(&mut self, id: ConnectionId) -> bool {
         let lives = self.get(id).is_some();
         if lives {
-            self.remove(id.slot);
-            self.ended.flushed += 1;
+            self.close(id.slot, Cause::Flushed);
         }
         lives
+    }
+
+    /// Ends all connections in `count` slots from `first` on, before the table itself goes, so that each has an event.
+    pub fn end_slots(&mut self, first: u32, count: u32) {
+        for slot in first..first.saturating_add(count).min(self.slots.most) {
+            if self.slots.get(slot).in_use {
+                self.close(slot, Cause::TableEnded);
+            }
+        }
+    }
+
+    /// The oldest event that was not taken. Without [`Config::events`](crate::Config::events) there is none.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.as_mut()?.take()
+    }
+
+    /// Events that found the queue full.
+    #[must_use]
+    pub fn events_lost(&self) -> u64 {
+        self.events.as_ref().map_or(0, Events::lost)
     }
 
     /// Slots, for [`Connections::page`].

@@ -1,6 +1,8 @@
 //! A table, and frames for it.
 
-use netvm_conntrack::{Config, Connection, ConnectionId, Connections, Packet, Refusal, Tracked, Zone};
+use netvm_conntrack::{
+    Config, Connection, ConnectionId, Connections, Origin, Packet, Refusal, Tracked, Zone,
+};
 use netvm_wire::{ConnState, FrameBuilder, IpProto, MacAddr, TcpFlags, parse};
 
 /// Two hosts with private addresses.
@@ -73,11 +75,13 @@ pub struct Rig {
     pub zone: Zone,
     /// The port that receives packets.
     pub port: u16,
+    /// The rule that accepts packets.
+    pub rule: u32,
 }
 
 impl Rig {
     pub fn new(config: &Config) -> Self {
-        Self { table: Connections::new(config).unwrap(), now: 0, zone: Zone(0), port: 0 }
+        Self { table: Connections::new(config).unwrap(), now: 0, zone: Zone(0), port: 0, rule: 0 }
     }
 
     /// Tracks a packet that rules drop.
@@ -95,7 +99,7 @@ impl Rig {
         let key = *parse(frame).unwrap().key();
         let front = &frame[..frame.len().min(256)];
         let packet = Packet { key: &key, zone: self.zone, front, length: frame.len() };
-        self.table.confirm(&packet, self.port, self.now)
+        self.table.confirm(&packet, self.origin(), self.now)
     }
 
     /// Tracks a packet that rules accept whatever its state.
@@ -105,6 +109,10 @@ impl Rig {
             let _ = self.confirm(frame);
         }
         tracked.state
+    }
+
+    pub fn origin(&self) -> Origin {
+        Origin { port: self.port, rule: self.rule }
     }
 
     /// The only connection.

@@ -1,7 +1,7 @@
 //! Packets that are tracked and translated, in any order.
 
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Half, Packet, Pool, Rewrite, Target, Translation, Zone,
+    Config, ConnectionId, Connections, Half, Origin, Packet, Pool, Rewrite, Target, Translation, Zone,
 };
 use netvm_wire::{Address, ConnState, FlowKey, PortRange, checksum, parse};
 
@@ -57,7 +57,7 @@ fn pass(table: &mut Connections, packet: &Packet<'_>, now: u32, step: u8) -> Opt
         sources: if step & 0x20 == 0 { &[] } else { &pools },
         destination: (step & 0x40 != 0).then_some(target),
     };
-    let begun = table.confirm_translated(packet, 0, now, translation);
+    let begun = table.confirm_translated(packet, Origin::default(), now, translation);
     begun.ok().map(|connection| (connection, false))
 }
 

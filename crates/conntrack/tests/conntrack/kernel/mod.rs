@@ -7,7 +7,7 @@ mod router;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use netvm_conntrack::{Config, Connections, Packet, Tracked, Zone};
+use netvm_conntrack::{Config, Connections, Origin, Packet, Tracked, Zone};
 use netvm_wire::{ConnState, FlowKey, parse};
 
 use conversation::{Conversation, Odd, Random, Segment, between, error_about, frame_of, odd, seal};
@@ -50,13 +50,13 @@ const DIFFERENCES: [(Odd, ConnState, ConnState, &str); 5] = [
     ),
 ];
 
-fn state_of(table: &mut Connections, frame: &[u8], from: usize, now: u32) -> ConnState {
+fn state_of(table: &mut Connections, frame: &[u8], now: u32) -> ConnState {
     let key: FlowKey = *parse(frame).unwrap().key();
     let packet = Packet { key: &key, zone: Zone(0), front: frame, length: frame.len() };
     let mut tracked = [Tracked::default()];
     table.track(&[packet], now, &mut tracked);
     if tracked[0].state == ConnState::New && tracked[0].connection.is_none() {
-        table.confirm(&packet, from as u16, now).unwrap();
+        table.confirm(&packet, Origin::default(), now).unwrap();
     }
     tracked[0].state
 }
@@ -87,7 +87,7 @@ impl Comparison {
         self.identification = self.identification % 60_000 + 1;
         let frame = make(self.identification);
         let now = (self.begin.elapsed().as_millis() / 100) as u32;
-        let ours = state_of(&mut self.table, &frame, from, now);
+        let ours = state_of(&mut self.table, &frame, now);
         (ours, self.router.state(from, &frame, self.identification))
     }
 

@@ -43,7 +43,7 @@ impl Rig {
         let key = *parse(frame).unwrap().key();
         let front = &frame[..frame.len().min(256)];
         let packet = Packet { key: &key, zone: self.zone, front, length: frame.len() };
-        self.table.confirm_translated(&packet, self.port, self.now, translation).map(drop)
+        self.table.confirm_translated(&packet, self.origin(), self.now, translation).map(drop)
     }
 
     /// Passes a packet, which may begin a translated connection, and rewrites it.

@@ -2,8 +2,8 @@
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, Connection, Connections, Ended, Half, Incomplete, NoMemory, Packet, Quotas, Refusal, Rewrite,
-    Target, Timeouts, Tracked, Translation, Zone,
+    Config, Connection, Connections, Ended, Half, Incomplete, NoMemory, Origin, Packet, Quotas, Refusal,
+    Rewrite, Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_wire::{ConnState, FlowKey, Fragment};
@@ -113,11 +113,12 @@ impl WorkerConnections {
     pub(crate) fn begin(&mut self, n: usize, zone: Zone, from: PortId) -> Result<(), Refusal> {
         let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
+        let origin = Origin { port: from.0, rule: 0 };
         let id = match self.targets[n] {
-            None => self.table.confirm(&packet, from.0, self.now)?,
+            None => self.table.confirm(&packet, origin, self.now)?,
             target => {
                 let translation = Translation { sources: &[], destination: target };
-                self.table.confirm_translated(&packet, from.0, self.now, translation)?
+                self.table.confirm_translated(&packet, origin, self.now, translation)?
             }
         };
         self.tracked[n].connection = Some(id);

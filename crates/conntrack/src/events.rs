@@ -1,0 +1,133 @@
+//! What happened to connections, for logs: a bounded queue of copies. If nobody takes events from a full queue, later
+//! ones are lost and counted.
+
+use netvm_flow_table::{NoMemory, Table};
+
+use crate::connection::Connection;
+use crate::packet::tuple::Tuple;
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// By a time-out.
+    Expired,
+    /// Evicted before it was complete, for a new one.
+    Evicted,
+    /// A packet began another one between the same ends.
+    Replaced,
+    /// By [`Connections::end`](crate::Connections::end).
+    Flushed,
+    /// With its table: by [`Connections::end_slots`](crate::Connections::end_slots).
+    TableEnded,
+}
+
+impl Cause {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Evicted => "evicted",
+            Self::Replaced => "replaced",
+            Self::Flushed => "flushed",
+            Self::TableEnded => "table-ended",
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A connection began.
+    Opened,
+    /// Another end stands for its source since its first packet left. The event of its opening had no translation of
+    /// the source.
+    SourceTranslated,
+    /// It ended.
+    Closed(Cause),
+}
+
+/// What happened to a connection, and what it was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub happened: Happened,
+    /// The tick at which it happened. A connection whose time is over ends when the table notices, somewhat later.
+    pub at: u32,
+    /// The tick at which the connection began.
+    pub begun: u32,
+    /// The direction of its first packet; the zone is in it.
+    pub original: Tuple,
+    /// The direction of answers.
+    pub reply: Tuple,
+    /// The port that received its first packet.
+    pub from: u16,
+    /// The rule that accepted it: [`Origin::rule`](crate::Origin::rule).
+    pub rule: u32,
+    /// Packets by direction so far.
+    pub packets: [u64; 2],
+    /// Bytes by direction so far.
+    pub bytes: [u64; 2],
+}
+
+impl Event {
+    const NONE: Self = Self {
+        happened: Happened::Opened,
+        at: 0,
+        begun: 0,
+        original: Tuple::NONE,
+        reply: Tuple::NONE,
+        from: 0,
+        rule: 0,
+        packets: [0; 2],
+        bytes: [0; 2],
+    };
+}
+
+/// The queue.
+pub(crate) struct Events {
+    places: Table<Event>,
+    most: u32,
+    first: u32,
+    count: u32,
+    lost: u64,
+}
+
+impl Events {
+    /// For at most so many events; `None`: for none.
+    pub(crate) fn new(most: u32) -> Result<Option<Self>, NoMemory> {
+        if most == 0 {
+            return Ok(None);
+        }
+        let most = most.min(1 << 24);
+        let places = Table::try_new(Event::NONE, most.next_power_of_two().trailing_zeros())?;
+        Ok(Some(Self { places, most, first: 0, count: 0, lost: 0 }))
+    }
+
+    /// Notes what happened to a connection at this tick.
+    pub(crate) fn note(&mut self, happened: Happened, connection: &Connection, at: u32) {
+        if self.count == self.most {
+            self.lost += 1;
+            return;
+        }
+        let Connection { tuples: [original, reply], from, rule, packets, bytes, created: begun, .. } =
+            *connection;
+        let place = self.first.wrapping_add(self.count) as usize;
+        *self.places.at_mut(place) =
+            Event { happened, at, begun, original, reply, from, rule, packets, bytes };
+        self.count += 1;
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Event> {
+        if self.count == 0 {
+            return None;
+        }
+        let event = *self.places.at(self.first as usize);
+        (self.first, self.count) = (self.first.wrapping_add(1), self.count - 1);
+        Some(event)
+    }
+
+    pub(crate) const fn lost(&self) -> u64 {
+        self.lost
+    }
+}
