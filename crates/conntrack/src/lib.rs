@@ -15,6 +15,7 @@
 //!   finds a connection after its time-out ends it.
 //! - A connection may be translated from its first packet on ([`Connections::confirm_translated`]); its packets are
 //!   rewritten by [`Connection::rewrite`].
+//! - Connections can be saved, and restored in another table ([`Connections::save`], [`Connections::restore`]).
 //! - What happens to connections can be taken from a bounded queue ([`Connections::take_event`]), for logs.
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
@@ -31,6 +32,7 @@ mod index;
 mod nat;
 mod numbers;
 mod packet;
+mod saved;
 mod table;
 mod tcp;
 
@@ -40,6 +42,7 @@ pub use events::{Cause, Event, Happened};
 pub use nat::{Half, Incomplete, Pool, Rewrite, Target, Translation};
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
+pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
 pub use table::{Connections, Ended, Refusal};
 
 use netvm_wire::{ConnState, FlowKey};

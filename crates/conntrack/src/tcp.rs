@@ -33,6 +33,17 @@ pub enum TcpState {
 }
 
 impl TcpState {
+    const ALL: [Self; 8] = [
+        Self::SynSent,
+        Self::SynReceived,
+        Self::Established,
+        Self::FinWait,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::TimeWait,
+        Self::Closed,
+    ];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::SynSent => "syn-sent",
@@ -151,6 +162,9 @@ pub(crate) struct Tcp {
     is_liberal: bool,
 }
 
+/// Bytes of [`Tcp::to_bytes`].
+pub(crate) const SAVED_TCP: usize = 48;
+
 /// Whether `a` comes after `b` in sequence space.
 const fn is_after(a: u32, b: u32) -> bool {
     b.wrapping_sub(a).cast_signed() < 0
@@ -171,6 +185,34 @@ impl Tcp {
     /// Whether an end has sent this.
     const fn has_sent(&self, end: usize, what: Sent) -> bool {
         self.sent[end].contains(what)
+    }
+
+    /// As in the record of a [`SavedConnection`](crate::SavedConnection).
+    pub(crate) fn to_bytes(self) -> [u8; SAVED_TCP] {
+        let mut bytes = [0; SAVED_TCP];
+        let words = self.ends.iter().flat_map(|it| [it.end, it.offered, it.window, it.mark, it.acknowledged]);
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        let ([a, b], [c, d]) = (self.scales, self.sent);
+        bytes[40..46].copy_from_slice(&[a, b, c.bits(), d.bits(), self.state as u8, self.is_liberal.into()]);
+        bytes
+    }
+
+    /// Undoes [`Tcp::to_bytes`]; `None` for what no connection has.
+    pub(crate) fn from_bytes(bytes: &[u8; SAVED_TCP]) -> Option<Self> {
+        let (words, _) = bytes.as_chunks();
+        let end = |first: usize| {
+            let [end, offered, window, mark, acknowledged] =
+                std::array::from_fn(|n| u32::from_le_bytes(words[first + n]));
+            End { end, offered, window, mark, acknowledged }
+        };
+        let [.., a, b, c, d, state, liberal @ (0 | 1), 0, 0] = *bytes else { return None };
+        let has_scale = |scale| scale <= MAX_SCALE || scale == NO_SCALE;
+        let sent = [Sent::from_bits(c)?, Sent::from_bits(d)?];
+        let state = *TcpState::ALL.get(usize::from(state))?;
+        let tcp = Self { ends: [end(0), end(5)], scales: [a, b], sent, state, is_liberal: liberal == 1 };
+        (has_scale(a) && has_scale(b)).then_some(tcp)
     }
 
     /// A connection that begins with this segment; `None` if it cannot.

@@ -58,10 +58,7 @@ impl Connections {
         if let Some(translation) = translation {
             self.translate(&mut new, translation)?;
         }
-        if self.has(&new.tuples[1]) || !self.add_mapping(&new) {
-            return Err(Refusal::NoPort);
-        }
-        let found = Found { slot: self.add(&new), direction: 0 };
+        let found = Found { slot: self.insert(&new)?, direction: 0 };
         if let Some(of) = FragmentOf::of_first(packet) {
             self.fragments.confirm(&self.hasher, &of);
         }
@@ -73,7 +70,7 @@ impl Connections {
     }
 
     /// Checks the quotas. If the table is full, looks for connections whose time is over, or evicts one.
-    fn make_room(&mut self, new: &Connection, now: u32) -> Result<(), Refusal> {
+    pub(super) fn make_room(&mut self, new: &Connection, now: u32) -> Result<(), Refusal> {
         let Tuple { source, zone, .. } = new.tuples[0];
         if !self.counts.admits_source(&self.hasher, prefix_of(source), zone) {
             return Err(Refusal::SourceQuota);

@@ -1,7 +1,8 @@
-//! Connections that another worker owns from now on: they leave one table and enter another as they are.
+//! Connections that leave one table and enter another: that of another worker, as they are, or one of another netvmd.
 
-use super::connections::Connections;
+use super::connections::{Connections, Refusal};
 use crate::connection::{Connection, ConnectionId};
+use crate::saved::SavedConnection;
 
 impl Connections {
     /// Gives a connection away, if it still lives.
@@ -11,16 +12,42 @@ impl Connections {
         Some(connection)
     }
 
-    /// Adds a connection of another table. Returns false if there is no room, or its ends are taken.
+    /// Adds a connection of another table, whatever the quotas. Returns false if there is no room, or its ends are
+    /// taken.
     pub fn adopt(&mut self, connection: &Connection) -> bool {
-        if self.slots.is_full() || connection.tuples.iter().any(|tuple| self.has(tuple)) {
-            return false;
+        self.insert(connection).is_ok()
+    }
+
+    /// The connections in `count` slots from `first` on that live at this tick, to be restored elsewhere.
+    pub fn save(&self, first: u32, count: u32, now: u32) -> impl Iterator<Item = SavedConnection> + '_ {
+        self.page(first, count, now).map(move |(_, connection)| SavedConnection::new(connection, now))
+    }
+
+    /// Adds a saved connection, with its mapping, whatever the rules and pools are now. Quotas hold, and a full table
+    /// evicts as for a new connection. There is no event.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the connection is not added then.
+    pub fn restore(&mut self, saved: &SavedConnection, now: u32) -> Result<ConnectionId, Refusal> {
+        self.now = now;
+        let connection = saved.at(now);
+        if connection.tuples.iter().any(|tuple| self.has(tuple)) {
+            return Err(Refusal::NoPort);
         }
-        if !self.add_mapping(connection) {
-            return false;
+        self.make_room(&connection, now)?;
+        self.insert(&connection).map(|slot| self.id(slot))
+    }
+
+    /// Adds a connection, with its mapping.
+    pub(super) fn insert(&mut self, connection: &Connection) -> Result<u32, Refusal> {
+        if self.slots.is_full() {
+            return Err(Refusal::Full);
+        }
+        if connection.tuples.iter().any(|tuple| self.has(tuple)) || !self.add_mapping(connection) {
+            return Err(Refusal::NoPort);
         }
         let slot = self.add(connection);
         self.slots.follow_assurance(slot);
-        true
+        Ok(slot)
     }
 }

@@ -8,4 +8,5 @@ mod model;
 mod nat;
 mod others;
 mod rig;
+mod saved;
 mod tcp;

@@ -1,7 +1,8 @@
 //! A table, and frames for it.
 
 use netvm_conntrack::{
-    Config, Connection, ConnectionId, Connections, Origin, Packet, Refusal, Tracked, Zone,
+    Config, Connection, ConnectionId, Connections, Origin, Packet, Refusal, SaveReader, SaveWriter,
+    SavedConnection, Tracked, Zone,
 };
 use netvm_wire::{ConnState, FrameBuilder, IpProto, MacAddr, TcpFlags, parse};
 
@@ -123,7 +124,26 @@ impl Rig {
         *connection
     }
 
+    /// All connections.
+    pub fn saved(&self) -> Vec<SavedConnection> {
+        let (half, all) = (self.table.capacity() / 2, self.table.capacity());
+        self.table.save(0, half, self.now).chain(self.table.save(half, all, self.now)).collect()
+    }
+
+    /// Replaces the table by an empty one with another clock, and restores all connections from a file.
+    pub fn restart(&mut self, config: &Config, now: u32) {
+        let mut file = SaveWriter::new(Vec::new(), 7).unwrap();
+        self.saved().chunks(3).for_each(|page| file.write(page).unwrap());
+        let file = file.finish().unwrap();
+        (self.table, self.now) = (Connections::new(config).unwrap(), now);
+        let (mut reader, mut page) = (SaveReader::new(&*file).unwrap(), Vec::new());
+        assert_eq!(reader.saved_at(), 7);
+        while reader.read(&mut page).unwrap() {
+            assert!(page.iter().all(|saved| self.table.restore(saved, now).is_ok()));
+        }
+    }
+
     pub fn wait(&mut self, seconds: u32) {
-        self.now += seconds * netvm_conntrack::TICKS_PER_SECOND;
+        self.now = self.now.wrapping_add(seconds * netvm_conntrack::TICKS_PER_SECOND);
     }
 }

@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn states_are_those_of_the_model(events in vec(event(), 1..60), pick_up: bool) {
+    fn states_are_those_of_the_model(events in vec(event(), 1..60), pick_up: bool, restart in 0usize..120) {
         let config = Config { pick_up, ..Config { sessions: 64, fragments: 64, ..Config::default() } };
         let mut rig = Rig::new(&config);
         // Ticks wrap, too.
@@ -221,6 +221,11 @@ proptest! {
         for (n, event) in events.iter().enumerate() {
             rig.now = rig.now.wrapping_add(event.wait);
             model.now += event.wait;
+            if n == restart {
+                // Fragments are not saved.
+                rig.restart(&model.config, 4_000_000_000);
+                model.fragments.clear();
+            }
             rig.zone = Zone(event.zone);
             let frame = frame(event, &model);
             let tracked = if event.is_accepted { rig.pass(&frame) } else { rig.look(&frame).state };

@@ -33,8 +33,12 @@ fn to(address_of: &str, port: u16) -> Option<Target> {
     Some(Target { address: address(address_of), port: Some(port) })
 }
 
+fn config() -> Config {
+    Config { sessions: 4096, mappings: 4096, mapping_key: Some(1), ..Config::default() }
+}
+
 fn rig() -> Rig {
-    Rig::new(&Config { sessions: 4096, mappings: 4096, mapping_key: Some(1), ..Config::default() })
+    Rig::new(&config())
 }
 
 impl Rig {
@@ -270,12 +274,16 @@ proptest! {
     #[test]
     fn mappings_are_independent_of_the_destination_and_unique(
         steps in prop::collection::vec((1u8..5, 1u16..5, 1u8..5, 0u32..20), 1..120), addresses in 1u8..3,
+        restart in 0usize..200,
     ) {
         let mut rig = rig();
         let last = format!("203.0.113.{addresses}");
         let pools = [pool(OUTSIDE, &last, [3, 9])];
         let translation = Translation { sources: &pools, destination: None };
-        for (host, port, remote, seconds) in steps {
+        for (n, (host, port, remote, seconds)) in steps.into_iter().enumerate() {
+            if n == restart {
+                rig.restart(&config(), u32::MAX - 50);
+            }
             rig.wait(seconds);
             rig.table.expire(rig.now, 4096);
             let (from, to) = (format!("10.0.0.{host}"), format!("198.51.100.{remote}"));
