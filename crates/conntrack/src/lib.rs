@@ -17,6 +17,7 @@
 //!   rewritten by [`Connection::rewrite`].
 //! - Connections can be saved, and restored in another table ([`Connections::save`], [`Connections::restore`]).
 //! - What happens to connections can be taken from a bounded queue ([`Connections::take_event`]), for logs.
+//! - [`nat64`] translates packets between IPv6 and IPv4.
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
 //! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
@@ -30,6 +31,7 @@ mod connection;
 mod events;
 mod index;
 mod nat;
+pub mod nat64;
 mod numbers;
 mod packet;
 mod saved;

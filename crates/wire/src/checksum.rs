@@ -24,13 +24,14 @@ pub enum BadChecksum {
 }
 
 /// A one's complement sum in progress. Addition is associative; every piece but the last has an even length.
-#[derive(Clone, Copy, Default)]
-struct Sum(u64);
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Sum(u64);
 
 impl Sum {
     /// Adds bytes, padded with a zero byte to an even length.
     #[inline]
-    fn bytes(self, bytes: &[u8]) -> Self {
+    pub fn bytes(self, bytes: &[u8]) -> Self {
         // The sum does not depend on the byte order as long as all words share one (RFC 1071 section 2 B). So add
         // 32-bit words in machine order into 64 bits and swap once. Overflow would take 2^32 words.
         let (words, tail) = bytes.as_chunks::<4>();
@@ -55,15 +56,22 @@ impl Sum {
     }
 
     /// Adds the pseudo header (RFC 9293 section 3.1, RFC 8200 section 8.1). No packet has a length above 65,535.
-    fn pseudo_header(self, source: Address, destination: Address, protocol: IpProto, length: usize) -> Self {
+    pub fn pseudo_header(self, source: Address, destination: Address, protocol: IpProto, length: usize) -> Self {
         let length = length as u32;
         let sum = self.address(source).address(destination).word(u16::from(protocol.0));
         sum.word((length >> 16) as u16).word(length as u16)
     }
 
+    /// The sum in 16 bits: a checksum is its complement.
     #[inline]
-    fn finish(self) -> u16 {
-        !fold(self.0)
+    #[must_use]
+    pub const fn folded(self) -> u16 {
+        fold(self.0)
+    }
+
+    #[inline]
+    const fn finish(self) -> u16 {
+        !self.folded()
     }
 }
 

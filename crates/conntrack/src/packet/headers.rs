@@ -21,11 +21,11 @@ pub(crate) struct Segment {
     pub(crate) is_fragment: bool,
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -196,27 +196,34 @@ fn embedded_v6(ip: &[u8]) -> Option<(FlowKey, usize)> {
     }
     let source = Address::from_v6_octets(*ip.get(8..)?.first_chunk()?);
     let destination = Address::from_v6_octets(*ip.get(24..)?.first_chunk()?);
-    let Extensions { fragment, protocol, end } = walk_extensions(ip)?;
+    let Extensions { fragment, protocol, end, .. } = walk_extensions(ip)?;
     let has_ports = fragment.is_none_or(|(_, is_later)| !is_later);
     has_ports.then_some((FlowKey { source, destination, protocol, ..FlowKey::EMPTY }, end))
 }
 
-/// What follows an IPv6 header.
-struct Extensions {
+/// What follows an IPv6 header. Places are in bytes from that header.
+pub(crate) struct Extensions {
     /// The fragment header, if there is one: where it is, and whether the packet is a later fragment.
-    fragment: Option<(usize, bool)>,
+    pub(crate) fragment: Option<(usize, bool)>,
+    /// The number of segments left in a routing header, if it is not zero: where it is.
+    pub(crate) segments_left: Option<usize>,
     /// The protocol after the extension headers that were read.
-    protocol: IpProto,
+    pub(crate) protocol: IpProto,
     /// Where it begins.
-    end: usize,
+    pub(crate) end: usize,
 }
 
 /// Walks the extension headers, up to a fragment header after which a later fragment has none.
-fn walk_extensions(ip: &[u8]) -> Option<Extensions> {
+pub(crate) fn walk_extensions(ip: &[u8]) -> Option<Extensions> {
     const OFFSET: u16 = 0xfff8;
-    let mut walk = Extensions { fragment: None, protocol: IpProto(*ip.get(6)?), end: 40 };
+    const SEGMENTS_LEFT: usize = 3;
+    let protocol = IpProto(*ip.get(6)?);
+    let mut walk = Extensions { fragment: None, segments_left: None, protocol, end: 40 };
     loop {
         let at = walk.end;
+        if walk.protocol == IpProto::ROUTING && *ip.get(at + SEGMENTS_LEFT)? != 0 {
+            walk.segments_left = walk.segments_left.or(Some(at + SEGMENTS_LEFT));
+        }
         walk.end += match walk.protocol {
             IpProto::HOP_BY_HOP | IpProto::ROUTING | IpProto::DESTINATION_OPTIONS => {
                 (usize::from(*ip.get(at + 1)?) + 1) * 8
