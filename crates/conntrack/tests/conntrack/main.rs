@@ -6,6 +6,7 @@ mod flood;
 mod kernel;
 mod model;
 mod nat;
+mod nat64;
 mod others;
 mod rig;
 mod saved;

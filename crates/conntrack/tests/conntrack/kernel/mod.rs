@@ -1,7 +1,7 @@
 //! The kernel as the oracle: packets go through a router of the kernel and through the table. Both have to say the
 //! same.
 
-mod conversation;
+pub mod conversation;
 mod router;
 
 use std::collections::BTreeMap;
