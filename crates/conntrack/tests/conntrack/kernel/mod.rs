@@ -12,6 +12,7 @@ use netvm_wire::{ConnState, FlowKey, parse};
 
 use conversation::{Conversation, Odd, Random, Segment, between, error_about, frame_of, odd, seal};
 use router::Router;
+pub use router::run;
 
 /// TCP connections of a test.
 const CONVERSATIONS: u32 = 4000;
