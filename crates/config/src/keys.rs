@@ -29,6 +29,7 @@ impl Keys for Host {
         table.key("router", &mut self.routers, Items("[[router]]"));
         table.key("chain", &mut self.chains, Items("[[chain]]"));
         table.key("rule", &mut self.rules, Items("[[rule]]"));
+        table.key("nat", &mut self.nat, UnlessDefault(Items("[[nat]]")));
     }
 }
 

@@ -15,7 +15,7 @@
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
 //! | `replicas`, `standby` | replicas are started or stopped |
-//! | rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
+//! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub use document::to_toml;
 
 use document::document;
 
-/// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules; tables first.
+/// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules, NAT rules; tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes.
@@ -72,6 +72,8 @@ pub enum ItemKind {
     Chain,
     /// A rule.
     Rule,
+    /// A NAT rule.
+    Nat,
     /// L2 switching as a whole.
     Switch,
     /// The policy as a whole, and the order of its rules.
@@ -257,6 +259,7 @@ impl ItemKind {
             Self::Router => "router",
             Self::Chain => "chain",
             Self::Rule => "rule",
+            Self::Nat => "nat",
             Self::Switch => "switch",
             Self::Policy => "policy",
         }

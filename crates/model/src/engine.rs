@@ -10,7 +10,7 @@ use crate::words::words;
 
 mod connections;
 
-pub use connections::{ConnectionTimeouts, ConnectionsConfig};
+pub use connections::{ConnectionLog, ConnectionTimeouts, ConnectionsConfig, LogSubject};
 
 /// What workers do without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -6,16 +6,18 @@ use netvm_ids::{ChainId, GroupId, PortId, QueueId, RoleId, RouterId};
 use netvm_policy::{Action, Names, Rule};
 
 use crate::engine::{ApiConfig, EngineConfig, Group, PolicyConfig, SwitchConfig};
-use crate::nat::NatRule;
 use crate::nf::{Chain, NfConfig};
 use crate::port::{Forward, PortConfig, QueueConfig};
+use crate::router::nat::NatRule;
 use crate::router::{RouterConfig, RouterInterface};
 use crate::vm::{Guest, VmConfig};
 
 mod landing;
+mod nat;
 mod numbering;
 mod punts;
 
+pub use nat::Reach;
 pub use numbering::{assign_ids, new_rule_id};
 
 /// Everything that one netvmd runs.
@@ -122,10 +124,10 @@ impl Host {
     }
 
     /// Whether connections of the packets that a port receives are tracked: the port says so, or a router whose
-    /// interface it has.
+    /// interface it has ([`RouterConfig::tracks`]).
     #[must_use]
     pub fn tracks_port(&self, port: &PortConfig) -> bool {
-        let mut tracking = self.routers.iter().filter(|router| router.track);
+        let mut tracking = self.routers.iter().filter(|router| router.tracks());
         port.policy.track || tracking.any(|router| router.ports().any(|own| own == port.id))
     }
 

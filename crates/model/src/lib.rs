@@ -19,7 +19,6 @@
 mod derived;
 mod engine;
 mod host;
-mod nat;
 mod nf;
 mod port;
 mod router;
@@ -27,14 +26,10 @@ mod vm;
 pub mod words;
 
 pub use engine::{
-    ApiConfig, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, FlowCacheConfig,
-    FlowMonitorConfig, Group, Idle, MonitorTable, PolicyConfig, SwitchConfig,
+    ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, FlowCacheConfig,
+    FlowMonitorConfig, Group, Idle, LogSubject, MonitorTable, PolicyConfig, SwitchConfig,
 };
-pub use host::{Host, assign_ids, new_rule_id};
-pub use nat::{
-    AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,
-    PortAllocation, SourceNat,
-};
+pub use host::{Host, Reach, assign_ids, new_rule_id};
 pub use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
     MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,
@@ -48,6 +43,11 @@ pub use port::{
     PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig,
     StormLimits, VhostDma, VhostMode, VlanMode,
 };
+pub use router::nat::{
+    AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,
+    POOL_PORTS, ParseAddressRangeError, PortAllocation, SourceNat, pool_ports,
+};
+pub use router::publish::{ParsePublishError, Publish};
 pub use router::{
     InterfaceAddress, PUNT_RATE, ParseInterfaceAddressError, RouteTarget, RouterConfig, RouterInterface,
     StaticRoute, Urpf,

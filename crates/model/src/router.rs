@@ -6,11 +6,15 @@ use std::str::FromStr;
 
 use netvm_ids::{PortId, RouterId};
 use netvm_policy::Rate;
-use netvm_wire::{IpNet, MacAddr, VlanId};
+use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr, VlanId};
 
 use crate::derived::{derived_mac, names_of, stable_hash};
-use crate::nat::{Nat64, SourceNat};
 use crate::words::words;
+
+pub(crate) mod nat;
+pub(crate) mod publish;
+
+use nat::{Nat64, SourceNat};
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,18 @@ impl RouterConfig {
     #[must_use]
     pub const fn has_share(&self) -> bool {
         self.weight != 1 || self.reserve != 0
+    }
+
+    /// Whether the connections of its packets are tracked: it is configured so, or translates addresses.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.track || self.translates_sources() || self.nat64.is_some()
+    }
+
+    /// Whether it translates the sources of packets that leave by some of its interfaces.
+    #[must_use]
+    pub fn translates_sources(&self) -> bool {
+        self.interfaces.iter().any(|interface| interface.snat.is_some())
     }
 
     /// The ports of its interfaces, and the punt ports. Several interfaces may share a port.
@@ -168,6 +184,19 @@ pub struct InterfaceAddress {
 }
 
 impl InterfaceAddress {
+    /// The network that it is in.
+    #[must_use]
+    pub fn network(self) -> IpNet {
+        match self.address {
+            IpAddr::V4(address) => {
+                Ipv4Net::containing(address, self.length).unwrap_or(Ipv4Net::host(address)).into()
+            }
+            IpAddr::V6(address) => {
+                Ipv6Net::containing(address, self.length).unwrap_or(Ipv6Net::host(address)).into()
+            }
+        }
+    }
+
     /// Whether another address is in the network of this one.
     #[must_use]
     pub fn has_in_network(&self, other: IpAddr) -> bool {

@@ -1,4 +1,5 @@
-//! Router interfaces that match the same packets, and interfaces that receive no packets.
+//! Router interfaces that match the same packets, and interfaces that receive no packets; published
+//! ports.
 
 use std::collections::HashMap;
 
@@ -9,6 +10,8 @@ use netvm_wire::{MacAddr, VlanId};
 
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
+
+mod publish;
 
 /// The fields that select an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]
@@ -27,6 +30,7 @@ const ANY: (&str, &str) = (
 );
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    publish::check(findings, file, host);
     let mut seen = HashMap::new();
     for (router, place) in host.routers.iter().zip(file.items("router")) {
         for (interface, place) in router.interfaces.iter().zip(place.items("interface")) {

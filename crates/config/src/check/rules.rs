@@ -1,5 +1,6 @@
 //! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets
-//! without a way out, rules that name a queue of other ports, rules with states for ports that do not track.
+//! without a way out, rules that name a queue of other ports, rules with states for ports that do not track;
+//! NAT rules.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,6 +12,7 @@ use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
 
 mod connections;
+mod nat;
 
 type Written<'a> = (&'a Rule, FileTable<'a>);
 
@@ -22,6 +24,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     allowed(findings, host, &rules);
     queues(findings, host, &rules);
     connections::check(findings, file, host);
+    nat::check(findings, file, host);
 }
 
 /// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use netvm_model::{
-    ApiConfig, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig,
-    Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
+    ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig,
+    FlowMonitorConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
 use toml::Value;
 
 use crate::syntax::field;
 use crate::syntax::finding::{Kind, Span};
 use crate::syntax::form::{
-    Flag, List, NUMBERS, Name, Nested, Number, Optional, Spanned, TEXTS, Text, ToPort, Word,
+    Flag, List, NUMBERS, Name, Nested, Number, OneOrMore, Optional, Spanned, TEXTS, Text, ToPort, Word,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
@@ -151,7 +151,25 @@ impl Keys for ConnectionsConfig {
         table.key("per_source", &mut self.per_source, Number(0..=MAX_CONNECTIONS));
         table.key("per_port", &mut self.per_port, Number(0..=MAX_CONNECTIONS));
         table.key("per_zone", &mut self.per_zone, Number(0..=MAX_CONNECTIONS));
+        table.key("half_open_per_source", &mut self.half_open_per_source, Number(0..=MAX_CONNECTIONS));
+        table.key("half_open_per_port", &mut self.half_open_per_port, Number(0..=MAX_CONNECTIONS));
+        table.key("mappings", &mut self.mappings, Optional(Number(64..=MAX_CONNECTIONS)));
+        table.key("log", &mut self.log, Optional(Nested("log")));
         table.key("timeouts", &mut self.timeouts, Nested("timeouts"));
+    }
+}
+
+impl Keys for ConnectionLog {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("file", &mut self.file, Optional(Text(field::log_path, field::path_text)));
+        table.key("collector", &mut self.collector, Optional(Text(field::collector, ToString::to_string)));
+        table.key("what", &mut self.what, OneOrMore(Word));
+        if let Some(reader) = table.reader()
+            && reader.given(&["file", "collector"]).is_empty()
+        {
+            let help = "name a `file`, such as \"/var/log/netvm/connections.jsonl\", a `collector`, such as \"192.0.2.1:4739\", or both";
+            reader.missing("file", help);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use netvm_model::{
     DEFAULT_MTU, FRAME_HEADER, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig,
-    PortKind, SocketRights, VhostDma,
+    PortKind, Publish, SocketRights, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -13,8 +13,8 @@ use toml::de::DeValue;
 
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
-    Addresses, Flag, InGroup, List, Name, Number, OnlyIf, Optional, Plain, Spanned, TEXTS, Text, ToPort,
-    UnlessDefault, Vlan, one_of, text,
+    Addresses, Flag, InGroup, List, Name, Number, OneOrMore, OnlyIf, Optional, Plain, Spanned, TEXTS, Text,
+    ToPort, UnlessDefault, Vlan, one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
@@ -80,6 +80,16 @@ impl Keys for PortConfig {
         table.key("gro", &mut self.gro, Flag);
         table.key("group", &mut self.group, Optional(InGroup));
         self.policy.keys(table);
+        let publish = |publish: &mut Vec<Publish>, table: &mut Table<'_>| {
+            table.key("publish", publish, OneOrMore(Text(str::parse, ToString::to_string)));
+        };
+        if self.kind.info().container().is_some() {
+            publish(&mut self.policy.publish, table);
+        } else if kind.is_none() {
+            table.allow(|table| publish(&mut Vec::new(), table));
+        } else {
+            table.others("kind = \"container\"", |table| publish(&mut Vec::new(), table));
+        }
     }
 }
 

@@ -9,10 +9,13 @@ use netvm_wire::MacAddr;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    Addresses, Flag, Items, Name, Number, Optional, Scalar, ToPort, UnlessDefault, Vlan, Word,
+    Addresses, Flag, Items, Name, Nested, Number, Optional, Scalar, ToPort, UnlessDefault, Vlan, Word,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Keys, Numbered, Table};
+
+mod nat;
+mod nat_rule;
 
 impl Numbered for RouterConfig {
     fn numbered(number: usize) -> Self {
@@ -36,6 +39,7 @@ impl Keys for RouterConfig {
         table.required("interface", help, &mut self.interfaces, Items("[[router.interface]]"));
         table.key("routes", &mut self.routes, UnlessDefault(Items("[[router.routes]]")));
         table.key("track", &mut self.track, Flag);
+        table.key("nat64", &mut self.nat64, Optional(Nested("nat64")));
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
         let Some(reader) = table.reader() else { return };
@@ -88,5 +92,6 @@ impl Keys for RouterInterface {
         table.key("addresses", &mut self.addresses, Addresses);
         table.key("punt_rate", &mut self.punt_rate, Number(1..=100_000_000));
         table.key("urpf", &mut self.urpf, Optional(Word));
+        table.key("snat", &mut self.snat, Optional(nat::Snat));
     }
 }

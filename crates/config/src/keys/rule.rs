@@ -37,11 +37,7 @@ impl Keys for Rule {
     fn keys(&mut self, table: &mut Table<'_>) {
         let RuleParts { id: _, name, matches, actions } = &mut **self;
         table.key("name", name, UnlessDefault(Name(names::any)));
-        let (mut from, mut to) = (take(&mut matches.from), take(&mut matches.to));
-        table.key("from", &mut from, OneOrMore(ToPort));
-        table.key("to", &mut to, OneOrMore(ToPort));
-        table.key("match", matches, UnlessDefault(Nested("match")));
-        (matches.from, matches.to) = (from, to);
+        match_keys(matches, table);
         let mut only_counts = *actions == Actions::default();
         table.key("set_vlan", &mut actions.set_vlan, Optional(Scalar(field::tag, field::tag_text)));
         table.key("queue", &mut actions.queue, Optional(ToQueue { rule: name }));
@@ -53,6 +49,15 @@ impl Keys for Rule {
             check_actions(reader);
         }
     }
+}
+
+/// `from`, `to` and `match`.
+pub(super) fn match_keys(matches: &mut Match, table: &mut Table<'_>) {
+    let (mut from, mut to) = (take(&mut matches.from), take(&mut matches.to));
+    table.key("from", &mut from, OneOrMore(ToPort));
+    table.key("to", &mut to, OneOrMore(ToPort));
+    table.key("match", matches, UnlessDefault(Nested("match")));
+    (matches.from, matches.to) = (from, to);
 }
 
 /// The name of a queue that some port has; `rule` is the name of the rule.

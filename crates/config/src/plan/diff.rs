@@ -16,7 +16,9 @@ pub(super) fn changes(old: &Table, new: &Table) -> Vec<Change> {
     for kind in ItemKind::NAMED {
         named(kind, &items(old, kind), &items(new, kind), &mut changes);
     }
-    rules(&items(old, ItemKind::Rule), &items(new, ItemKind::Rule), &mut changes);
+    for kind in [ItemKind::Rule, ItemKind::Nat] {
+        rules(kind, &items(old, kind), &items(new, kind), &mut changes);
+    }
     changes
 }
 
@@ -68,22 +70,23 @@ pub(super) fn fields(kind: ItemKind, old: &Table, new: &Table) -> Option<Change>
 }
 
 /// Compares rules with a name by it, others by content; then the order of the rules that stay.
-fn rules(old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
+fn rules(kind: ItemKind, old: &[&Table], new: &[&Table], changes: &mut Vec<Change>) {
     let (before, after) = (identities(old), identities(new));
     let places: HashMap<&str, usize> = before.iter().enumerate().map(|(n, key)| (key.as_str(), n)).collect();
     let kept: Vec<Option<usize>> = after.iter().map(|key| places.get(key.as_str()).copied()).collect();
     let mut stays = vec![false; old.len()];
     kept.iter().flatten().for_each(|place| stays[*place] = true);
     let removed = old.iter().zip(&stays).filter(|(_, stays)| !**stays);
-    changes.extend(removed.map(|(item, _)| whole(ChangeKind::Remove, ItemKind::Rule, item)));
+    changes.extend(removed.map(|(item, _)| whole(ChangeKind::Remove, kind, item)));
     for (item, place) in new.iter().zip(&kept) {
         match place.and_then(|place| old.get(place)) {
-            None => changes.push(whole(ChangeKind::Add, ItemKind::Rule, item)),
-            Some(before) => changes.extend(fields(ItemKind::Rule, before, item)),
+            None => changes.push(whole(ChangeKind::Add, kind, item)),
+            Some(before) => changes.extend(fields(kind, before, item)),
         }
     }
     if !kept.iter().flatten().is_sorted() {
-        changes.push(change(ChangeKind::Change, ItemKind::Policy, "", "the order of the rules".to_owned()));
+        let kind = if kind == ItemKind::Rule { ItemKind::Policy } else { kind };
+        changes.push(change(ChangeKind::Change, kind, "", "the order of the rules".to_owned()));
     }
 }
 

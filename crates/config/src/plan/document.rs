@@ -12,6 +12,7 @@ use crate::syntax::table::write;
 pub(crate) fn document(host: &Host) -> Table {
     let mut whole = host.clone();
     whole.ports.retain(|port| host.punted_by(port.id).is_none());
+    whole.nat.retain(|rule| !rule.is_implied());
     write(host, &mut whole)
 }
 

@@ -89,7 +89,8 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
             | ItemKind::Policy
             | ItemKind::Group
             | ItemKind::Chain
-            | ItemKind::Rule,
+            | ItemKind::Rule
+            | ItemKind::Nat,
             _,
         ) => Vec::new(),
     }

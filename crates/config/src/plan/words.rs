@@ -88,16 +88,30 @@ pub(super) fn summary(kind: ItemKind, item: &Table) -> String {
             None => word("hops"),
         },
         ItemKind::Rule => rule(item),
+        ItemKind::Nat => nat(item),
     }
 }
 
-/// A rule, such as `from client protocol=tcp destination_ports=80 → chain web`.
-fn rule(item: &Table) -> String {
+/// A NAT rule, such as `to uplink source=10.0.0.0/8 → snat masquerade`.
+fn nat(item: &Table) -> String {
+    let actions = ["snat", "dnat", "redirect", "network"].into_iter();
+    let action = actions.filter_map(|key| Some(format!("{key} {}", value(key, Some(item.get(key)?))))).next();
+    format!("{} → {}", matched(item), action.unwrap_or_else(|| "keep".to_owned()))
+}
+
+/// Ports and match of a rule.
+fn matched(item: &Table) -> String {
     let word = |key| item.get(key).map(|found| value(key, Some(found)));
     let mut parts = Vec::new();
     parts.extend(word("from").map(|ports| format!("from {ports}")));
     parts.extend(word("to").map(|ports| format!("to {ports}")));
     parts.push(word("match").unwrap_or_else(|| "everything".to_owned()));
+    parts.join(" ")
+}
+
+/// A rule, such as `from client protocol=tcp destination_ports=80 → chain web`.
+fn rule(item: &Table) -> String {
+    let word = |key| item.get(key).map(|found| value(key, Some(found)));
     let mut actions = Vec::new();
     actions.extend(word("set_vlan").map(|tag| format!("VLAN {tag}")));
     actions.extend(word("queue").map(|queue| format!("queue {queue}")));
@@ -108,5 +122,5 @@ fn rule(item: &Table) -> String {
     actions.extend(word("router").map(|router| format!("router {router}")));
     let plain = ["allow", "drop", "reject", "normal", "count"];
     actions.extend(plain.into_iter().filter(|key| item.contains_key(*key)).map(str::to_owned));
-    format!("{} → {}", parts.join(" "), actions.join(", "))
+    format!("{} → {}", matched(item), actions.join(", "))
 }

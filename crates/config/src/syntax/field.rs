@@ -298,6 +298,20 @@ pub(crate) fn absolute_path(text: &str) -> Result<PathBuf, FieldError> {
     if fits { Ok(text.into()) } else { Err(FieldError::Syntax(syntax)) }
 }
 
+/// The absolute path of a log.
+pub(crate) fn log_path(text: &str) -> Result<PathBuf, FieldError> {
+    let syntax = "the absolute path of a file, such as \"/var/log/netvm/connections.jsonl\"";
+    absolute_path(text).map_err(|_| FieldError::Syntax(syntax))
+}
+
+/// The address and port of an IPFIX collector.
+pub(crate) fn collector(text: &str) -> Result<SocketAddr, FieldError> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    let syntax =
+        "the address and the port of a collector, such as \"192.0.2.1:4739\" or \"[2001:db8::1]:4739\"";
+    address.filter(|address| address.port() != 0).ok_or(FieldError::Syntax(syntax))
+}
+
 pub(crate) fn path_text(path: &impl AsRef<Path>) -> String {
     path.as_ref().to_string_lossy().into_owned()
 }

@@ -94,6 +94,8 @@ kinds! {
         NoLargeBuffers = "config::no_large_buffers",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
+        /// A pool with ports below 1024, which services of the same address may have.
+        WellKnownPorts = "config::well_known_ports",
         /// Something that the file names and this machine does not have now. netvmd starts without it, and uses it when
         /// it is there.
         Absent = "config::absent",

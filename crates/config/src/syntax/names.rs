@@ -224,6 +224,7 @@ impl Names {
         let read = |what, limit, items| Known::read(findings, Limited { what, limit, counted: "" }, items);
         read("vm", MAX_VMS, named("vm", "name", any));
         read_rules(findings, file);
+        read("NAT rule", MAX_RULES, named("nat", "name", any));
         let queues = file.items("port").iter().flat_map(queue_names).collect();
         let queues = different(queues);
         let distinct = Limited { what: "queue", limit: MAX_QUEUE_NAMES, counted: " with different names" };

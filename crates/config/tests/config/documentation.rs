@@ -72,13 +72,13 @@ fn documented(document: &str) -> BTreeSet<&str> {
 fn all_keys_are_documented_and_no_others() {
     // A host that uses every key there is.
     let text = r#"
-        engine = { nodes = [[0]], connections = { limit = 100 }, flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
+        engine = { nodes = [[0]], connections = { limit = 100, mappings = 64, log = { file = "/tmp/l", collector = "192.0.2.1:4739" } }, flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
         api = { web = "127.0.0.1:9180", capture_group = "capture" }
         group = [{ name = "g", may_send_to = [] }]
         port = [
             { name = "a", kind = "pci", address = "3b:00.0", group = "g", worker = 0, forward = { normal = true } },
             { name = "b", kind = "af_xdp", interface = "b", gro = true, node = 0, forward = { out = "a" }, vlan = { trunk = 1, native = 2 } },
-            { name = "w", kind = "container", namespace = "w", mac = "02:00:00:00:00:02", addresses = ["10.0.0.5/24"], gateways = ["10.0.0.1"], forward = { out = "a" } },
+            { name = "w", kind = "container", namespace = "w", mac = "02:00:00:00:00:02", addresses = ["10.0.0.5/24"], gateways = ["10.0.0.1"], publish = "80:80", forward = { out = "a" } },
             { name = "lan", kind = "host", interface = "lan0" },
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x", storm_control = { broadcast = 1 } },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" }, track = true, zone = 1 },
@@ -94,7 +94,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
             { name = "w", role = "y", image = "/i", node = 0 },
         ]
-        router = [{ name = "z", weight = 2, reserve = 1, routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict" }] }]
+        router = [{ name = "z", weight = 2, reserve = 1, routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict", snat = { addresses = "masquerade", blocks = {} } }], nat64 = { addresses = "192.0.2.1" } }]
         chain = [{ name = "c", hops = ["x"], output = "a" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no", state = "untracked" } },
@@ -105,6 +105,13 @@ fn all_keys_are_documented_and_no_others() {
             { from = "b", allow = true },
             { from = "c", normal = true },
             { count = true },
+        ]
+        nat = [
+            { name = "n", to = "a", snat = "192.0.2.3", inside = "192.0.2.4" },
+            { from = "a", dnat = [{ to = "192.0.2.5:80", weight = 2 }], health = {}, match = { protocol = "tcp" } },
+            { local_to = "z", redirect = true },
+            { network = "192.0.2.6", match = { destination = "192.0.2.7" } },
+            { keep = true },
         ]
     "#;
     let host = parse("host.toml", text).unwrap_or_else(|error| panic!("{}", error.render(false))).host;

@@ -1,5 +1,7 @@
 //! Virtual routers: how they are read, which errors there are, what plans say.
 
+mod publish;
+
 use netvm_config::{Kind, parse, parse_rules};
 use netvm_model::{Action, Forward, PortKind, RouterId};
 

@@ -11,6 +11,7 @@ use netvm_wire::{ConnState, EtherType, Fragment, IpProto, MacAddr, PortRange, Vl
 use crate::{cases, findings, host, is};
 
 mod connections;
+mod nat;
 
 /// Two ports and a chain; rules go behind.
 pub const AROUND: &str = r#"

@@ -1,7 +1,12 @@
-//! Connection tracking: how many connections a worker holds, and for how long.
+//! Connection tracking: how many connections a worker holds, and for how long; what is logged of them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::words::words;
 
 /// Connection tracking of each worker. It costs nothing unless a port or a router tracks ([`crate::Host::tracks`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionsConfig {
     /// Most connections of a worker; the memory for them is set aside.
     pub limit: u32,
@@ -13,9 +18,45 @@ pub struct ConnectionsConfig {
     pub per_port: u32,
     /// Most connections of a zone; 0: no limit.
     pub per_zone: u32,
+    /// Most connections without an answer of a source; 0: no limit.
+    pub half_open_per_source: u32,
+    /// Most connections without an answer that packets of a port begin; 0: no limit.
+    pub half_open_per_port: u32,
+    /// Most ends whose source is translated; `None`: as many as connections. See [`crate::Host::mappings`].
+    pub mappings: Option<u32>,
+    /// Where connections and translations are logged.
+    pub log: Option<ConnectionLog>,
     /// Seconds without a packet after which a connection ends.
     pub timeouts: ConnectionTimeouts,
 }
+
+/// The log of connections and translations: a file, a collector, or both.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionLog {
+    /// The file to which JSON lines are appended.
+    pub file: Option<PathBuf>,
+    /// The IPFIX collector that gets the events of RFC 8158 over UDP.
+    pub collector: Option<SocketAddr>,
+    /// What is logged, at least one.
+    pub what: Vec<LogSubject>,
+}
+
+impl Default for ConnectionLog {
+    /// Translations, nowhere.
+    fn default() -> Self {
+        Self { file: None, collector: None, what: vec![LogSubject::Translations] }
+    }
+}
+
+/// What a log of connections is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogSubject {
+    /// The beginning and the end of each mapping, or of each block of ports.
+    Translations,
+    /// The beginning and the end of each connection.
+    Connections,
+}
+words!(LogSubject: "translations" => Translations, "connections" => Connections);
 
 impl Default for ConnectionsConfig {
     /// 65,536 connections.
@@ -26,6 +67,10 @@ impl Default for ConnectionsConfig {
             per_source: 0,
             per_port: 0,
             per_zone: 0,
+            half_open_per_source: 0,
+            half_open_per_port: 0,
+            mappings: None,
+            log: None,
             timeouts: ConnectionTimeouts::default(),
         }
     }

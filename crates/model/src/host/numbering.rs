@@ -110,6 +110,10 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
             _ => {}
         }
     }
+    for rule in &mut host.nat {
+        rule.matches.from.iter_mut().chain(&mut rule.matches.to).for_each(port);
+        rule.local_to.iter_mut().for_each(router);
+    }
     number_rules(&mut host.rules, &old.rules);
 }
 

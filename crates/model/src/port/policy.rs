@@ -4,6 +4,7 @@ use netvm_ids::{ChainId, PortId, QueueId, RouterId};
 use netvm_policy::{Police, Rate, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
+use crate::router::publish::Publish;
 use crate::words::words;
 
 /// Where a port's packets go if they are allowed, by a rule or by default.
@@ -143,6 +144,8 @@ pub struct PortPolicy {
     pub track: bool,
     /// The zone of these connections: equal addresses of different zones are different connections.
     pub zone: u16,
+    /// Ports of its container that routers publish.
+    pub publish: Vec<Publish>,
     /// Whether the engine's flow monitor, if configured, counts received packets.
     pub monitor: bool,
     /// Its share, relative to the weights of other ports, of its worker's unreserved time.
@@ -176,6 +179,7 @@ impl Default for PortPolicy {
             qos: None,
             track: false,
             zone: 0,
+            publish: Vec::new(),
             monitor: true,
             weight: 1,
             reserve: 0,

@@ -59,7 +59,8 @@ fn zones(findings: &Findings, file: &FileTable<'_>, host: &Host, tracking: &BTre
                 .keep();
         }
     }
-    for (router, place) in host.routers.iter().zip(file.items("router")).filter(|(router, _)| router.track) {
+    for (router, place) in host.routers.iter().zip(file.items("router")).filter(|(router, _)| router.tracks())
+    {
         let zone = |port: PortId| host.port(port).map_or(0, |port| port.policy.zone);
         let mut interfaces = router.interfaces.iter().zip(place.items("interface"));
         let Some((first, _)) = interfaces.next() else { continue };

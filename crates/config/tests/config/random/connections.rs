@@ -1,19 +1,48 @@
 //! Random connection tracking.
 
-use netvm_model::{ConnectionsConfig, Host, PortId, Receives, Rule};
+use netvm_model::{ConnectionLog, ConnectionsConfig, Host, LogSubject, PortId, Receives, Rule};
 use netvm_wire::ConnState;
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 pub fn connections() -> impl Strategy<Value = ConnectionsConfig> {
     let count = || 0u32..=1 << 24;
     let limits = (64u32..=1 << 24, count(), count(), count());
-    (limits, any::<bool>(), vec(1u32..=604_800, 13)).prop_map(|(limits, pick_up, seconds)| {
-        let (limit, per_source, per_port, per_zone) = limits;
-        let mut config =
-            ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, ..Default::default() };
-        config.timeouts.each().zip(seconds).for_each(|((_, timeout), seconds)| *timeout = seconds);
-        config
+    let translated = (count(), count(), option::of(64u32..=1 << 24), option::of(log()));
+    (limits, any::<bool>(), vec(1u32..=604_800, 13), translated).prop_map(
+        |(limits, pick_up, seconds, rest)| {
+            let (limit, per_source, per_port, per_zone) = limits;
+            let (half_open_per_source, half_open_per_port, mappings, log) = rest;
+            let mut config = ConnectionsConfig {
+                limit,
+                pick_up,
+                per_source,
+                per_port,
+                per_zone,
+                half_open_per_source,
+                half_open_per_port,
+                mappings,
+                log,
+                ..Default::default()
+            };
+            config.timeouts.each().zip(seconds).for_each(|((_, timeout), seconds)| *timeout = seconds);
+            config
+        },
+    )
+}
+
+fn log() -> impl Strategy<Value = ConnectionLog> {
+    let what = select(vec![
+        vec![LogSubject::Translations],
+        vec![LogSubject::Connections],
+        vec![LogSubject::Connections, LogSubject::Translations],
+    ]);
+    (0u8..3, what).prop_map(|(to, what)| ConnectionLog {
+        file: (to != 0).then(|| "/var/log/netvm/connections".into()),
+        collector: (to != 1).then(|| "[2001:db8::1]:4739".parse().unwrap()),
+        what,
     })
 }
 
@@ -22,8 +51,12 @@ pub fn fill(host: &mut Host) {
     let zone = |host: &Host, port: PortId| host.port(port).map_or(0, |port| port.policy.zone);
     for n in 0..host.routers.len() {
         let interfaces = &host.routers[n].interfaces;
-        host.routers[n].track &=
-            interfaces.windows(2).all(|two| zone(host, two[0].port) == zone(host, two[1].port));
+        let is_in_one = interfaces.windows(2).all(|two| zone(host, two[0].port) == zone(host, two[1].port));
+        let router = &mut host.routers[n];
+        if !is_in_one {
+            (router.track, router.nat64) = (false, None);
+            router.interfaces.iter_mut().for_each(|interface| interface.snat = None);
+        }
     }
     for n in 0..host.ports.len() {
         if !host.tracks_port(&host.ports[n]) {

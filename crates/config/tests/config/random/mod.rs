@@ -1,6 +1,7 @@
 //! Random hosts with every legal value of every key.
 
 mod connections;
+mod nat;
 mod properties;
 mod routers;
 mod rules;
@@ -186,6 +187,7 @@ prop_compose! {
         machines in vec(vms::machine(), 0..4),
         routers in vec(routers::router(), 0..3),
         connections in connections::connections(),
+        translated in nat::translated(),
     ) -> Host {
         let mut host = Host { engine, ..build(&groups, ports, nfs, chains) };
         (host.switch, host.policy, host.engine.flow_cache) = whole;
@@ -193,7 +195,9 @@ prop_compose! {
         vms::fill(&mut host, machines);
         routers::fill(&mut host, routers);
         host.engine.connections = connections;
+        nat::translate(&mut host, &translated);
         connections::fill(&mut host);
+        nat::fill(&mut host, translated);
         host
     }
 }

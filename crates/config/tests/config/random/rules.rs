@@ -108,6 +108,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 qos,
                 track,
                 zone,
+                publish: Vec::new(),
                 monitor,
                 weight,
                 reserve,

@@ -27,6 +27,7 @@ fn rules_have_states_and_ports_zones() {
 #[test]
 fn limits_and_timeouts_are_read() {
     let text = "[engine.connections]\nlimit = 1000\npick_up = false\nper_source = 1\nper_port = 2\nper_zone = 3\n\
+                half_open_per_source = 4\nhalf_open_per_port = 5\nmappings = 500\n\
                 timeouts = { udp = 5, tcp_established = 432000 }\n";
     let expected = ConnectionsConfig {
         limit: 1000,
@@ -34,6 +35,10 @@ fn limits_and_timeouts_are_read() {
         per_source: 1,
         per_port: 2,
         per_zone: 3,
+        half_open_per_source: 4,
+        half_open_per_port: 5,
+        mappings: Some(500),
+        log: None,
         timeouts: ConnectionTimeouts { udp: 5, tcp_established: 432_000, ..ConnectionTimeouts::default() },
     };
     let host = host(text);

@@ -21,7 +21,7 @@ pub(crate) struct ConnectionTables {
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        Self { config: *config, are_given: false }
+        Self { config: config.clone(), are_given: false }
     }
 
     /// Allocates the tables that workers need for a host and do not have.

@@ -266,7 +266,7 @@ fn read_destination(front: &[u8], length: u32, key: &mut FlowKey) -> Option<()> 
 
 /// The configuration of a table.
 fn config_of(config: &ConnectionsConfig) -> Config {
-    let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts } = *config;
+    let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts, .. } = *config;
     Config {
         sessions: limit,
         mappings: limit,

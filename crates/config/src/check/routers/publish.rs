@@ -1,0 +1,82 @@
+//! Published ports that no router has, and those that two containers publish.
+
+use netvm_model::{Host, PortConfig, Publish, RouterId};
+
+use crate::syntax::file_table::FileTable;
+use crate::syntax::finding::{Findings, Kind, Span};
+
+pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    let mut seen: Vec<Published<'_>> = Vec::new();
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        for (n, publish) in port.policy.publish.iter().enumerate() {
+            let at = place.element("publish", n);
+            let Some(reach) = host.reaches_for(port, publish).next() else {
+                unreachable_from_outside(findings, host, (port, publish), at);
+                continue;
+            };
+            let published = Published { publish, router: reach.router.id, port, at };
+            if let Some(first) = seen.iter().find(|first| first.overlaps(&published)) {
+                twice(findings, first, &published);
+            }
+            seen.push(published);
+        }
+    }
+}
+
+/// A published port of a router.
+struct Published<'a> {
+    publish: &'a Publish,
+    router: RouterId,
+    port: &'a PortConfig,
+    at: Span,
+}
+
+impl Published<'_> {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.router == other.router && self.publish.overlaps(*other.publish)
+    }
+}
+
+fn twice(findings: &Findings, first: &Published<'_>, again: &Published<'_>) {
+    findings
+        .note(Kind::Duplicate, format!("`{}` is published twice", again.publish))
+        .at(again.at.clone(), "again")
+        .at(first.at.clone(), format!("port {} publishes it", first.port.name))
+        .help("give one of them another port of the router, or another address")
+        .keep();
+}
+
+/// No router can publish a port.
+fn unreachable_from_outside(
+    findings: &Findings,
+    host: &Host,
+    (port, publish): (&PortConfig, &Publish),
+    at: Span,
+) {
+    let name = &port.name;
+    let (label, help) = if port.kind.info().addresses.is_empty() {
+        let help = format!("add its address, such as `addresses = [\"10.0.0.2/24\"]`, to port {name}");
+        ("the container has no address in the file".to_owned(), help)
+    } else {
+        match host.reaches(port).next() {
+            None => (
+                "no router has an address in the container's network".to_owned(),
+                "add a [[router]] with an interface there, and one to the outside with `snat = \"masquerade\"`".to_owned(),
+            ),
+            Some(reach) if !reach.router.translates_sources() => (
+                format!("router {} has no interface with `snat`", reach.router.name),
+                format!("add `snat = \"masquerade\"` to the interface of router {} to the outside", reach.router.name),
+            ),
+            Some(reach) => (
+                format!("router {} or the container has no address of this family", reach.router.name),
+                "publish IPv6 by an address: `\"[2001:db8::1]:80:80\"`, and give the container one of the same family"
+                    .to_owned(),
+            ),
+        }
+    };
+    findings
+        .note(Kind::Conflict, format!("no router publishes `{publish}` of port {name}"))
+        .at(at, label)
+        .help(help)
+        .keep();
+}
