@@ -77,6 +77,7 @@ fn host(core: u32, interfaces: u16) -> Host {
         track: false,
         weight: 1,
         reserve: 0,
+        nat64: None,
     }];
     host
 }
