@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cases::forwarding::conn::ConnArgs;
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::machine::{Cores, allowed_cores};
@@ -40,6 +41,8 @@ pub enum Bench {
     Bindings(BenchArgs),
     /// TCP and UDP between two network namespaces, against the kernel's bridge and routing
     Container(ContainerArgs),
+    /// Connection tracking and NAT on one core, against Open vSwitch with DPDK and the kernel
+    Conn(ConnArgs),
     /// A chain within a trust group, against a chain that copies packets to another group
     Copy(BenchArgs),
     /// A chain with a slow NF, at up to ten times its capacity

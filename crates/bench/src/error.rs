@@ -136,6 +136,18 @@ pub enum BenchError {
         /// The limit.
         seconds: f64,
     },
+    /// Connections did not begin, or had no answer, in time.
+    #[error(
+        "{connections} of {count} connections were there within {seconds} s: does another process use the engine's core?"
+    )]
+    NoConnections {
+        /// Those that were there.
+        connections: u64,
+        /// Their number in the traffic.
+        count: u64,
+        /// The limit.
+        seconds: f64,
+    },
     /// The router punted or dropped packets that had a route.
     #[error(
         "{what}: {punted} packets were punted and {dropped} dropped, although all had a route: this is a bug in netvm"

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Bench::Container(args) => {
             bench("container", &args.bench, |_| cases::forwarding::container::measure(&args))
         }
+        Bench::Conn(args) => bench("conn", &args.bench, |_| cases::forwarding::conn::measure(&args)),
         Bench::Copy(args) => bench("copy", &args, cases::nfs::copy::measure),
         Bench::Overload(args) => bench("overload", &args, cases::load::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::load::idle::measure),

@@ -28,6 +28,11 @@ static struct {
 	uint64_t flows;
 	uint32_t new_macs;
 	const uint32_t *destinations;
+	uint32_t turns;
+	/* Whether the other ends of the flows send. */
+	bool answers;
+	/* Packets of connections that open and close. */
+	uint64_t steps;
 	/* The device's functions are not replaced yet. */
 	uint32_t replace;
 	int port;
@@ -51,14 +56,93 @@ void netvm_bench_traffic_frame(uint8_t frame[64], uint64_t flow, uint32_t new_ma
 	memcpy(frame, aligned, sizeof(aligned));
 }
 
-static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t most, void *user)
+/* A packet of an end of a flow, or of its other end. */
+static inline __attribute__((always_inline)) void write_way(uint8_t *frame, uint64_t flow, bool answers)
+{
+	struct frame_ends ends = ends_of(flow, NULL);
+
+	write_ends(frame, answers ? answering(ends) : ends, FROM_MAC, 17, (uint64_t)UDP_BYTES << 8);
+	for (uint32_t n = NETVM_BENCH_FRONT / 8; n < 8; n++)
+		put(frame, n, 0);
+}
+
+/* Flags of TCP. */
+enum { FIN = 1, SYN = 2, ACK = 16 };
+
+/* The steps of a connection: it opens, both ends close it. Sequence numbers relative to the first of each end. */
+static const struct step {
+	bool answers;
+	uint8_t flags, sequence, acknowledged;
+} STEPS[] = {
+	{ false, SYN, 0, 0 },	   { true, SYN | ACK, 0, 1 }, { false, ACK, 1, 1 },
+	{ false, FIN | ACK, 1, 1 }, { true, FIN | ACK, 1, 2 }, { false, ACK, 2, 2 },
+};
+#define STEP_COUNT (sizeof(STEPS) / sizeof(STEPS[0]))
+/* Connections whose steps take turns. */
+#define AT_A_TIME 64
+/* Connections that open and close have other ends than flows have. */
+#define FIRST_CONNECTION (UINT64_C(1) << 40)
+
+/* Writes a segment without data, with its checksum: Open vSwitch tracks no other. */
+static inline void write_step(uint8_t *frame, uint64_t connection, const struct step *step)
+{
+	struct frame_ends ends = ends_of(FIRST_CONNECTION + connection, NULL);
+	const uint32_t window = 0xffff;
+	/* In network order. */
+	uint32_t sequence = __builtin_bswap32(step->sequence), acknowledged = __builtin_bswap32(step->acknowledged);
+	uint32_t flags = 5 << 4 | (uint32_t)step->flags << 8, sum;
+
+	if (step->answers)
+		ends = answering(ends);
+	sum = (ends.from & 0xffff) + (ends.from >> 16) + (ends.to & 0xffff) + (ends.to >> 16) + (6 << 8) + (20 << 8);
+	sum += (ends.ports & 0xffff) + (ends.ports >> 16) + (sequence >> 16) + (acknowledged >> 16) + flags + window;
+	sum = (uint16_t)~folded(sum);
+	write_ends(frame, ends, FROM_MAC, 6, sequence & 0xffff);
+	put(frame, 5, sequence >> 16 | (uint64_t)acknowledged << 16 | (uint64_t)flags << 48);
+	put(frame, 6, window | (uint64_t)sum << 16);
+	put(frame, 7, 0);
+}
+
+void netvm_bench_traffic_step(uint8_t frame[64], uint64_t connection, uint32_t step)
+{
+	_Alignas(8) uint8_t aligned[64];
+
+	write_step(aligned, connection, &STEPS[step]);
+	memcpy(frame, aligned, sizeof(aligned));
+}
+
+/* Writes packets of both ends of flows; with `has_new`, every other packet is of a connection that opens or closes. */
+static inline __attribute__((always_inline)) void
+write_conversations(struct rte_mbuf **mbufs, uint16_t count, const bool has_new)
+{
+	uint64_t flow = source.next, steps = source.steps;
+	bool answers = source.answers;
+
+	for (uint16_t n = 0; n < count; n++) {
+		uint8_t *frame = rte_pktmbuf_mtod(mbufs[n], uint8_t *);
+
+		if (has_new && n % 2 == 1) {
+			uint64_t group = steps / (AT_A_TIME * STEP_COUNT), place = steps % (AT_A_TIME * STEP_COUNT);
+
+			write_step(frame, group * AT_A_TIME + place % AT_A_TIME, &STEPS[place / AT_A_TIME]);
+			steps++;
+			continue;
+		}
+		write_way(frame, flow, answers);
+		if (++flow == source.flows) {
+			flow = 0;
+			answers = !answers;
+		}
+	}
+	source.next = flow;
+	source.steps = steps;
+	source.answers = answers;
+}
+
+static void write_flows(struct rte_mbuf **mbufs, uint16_t count)
 {
 	uint64_t flow = source.next, flows = source.flows;
 
-	RTE_SET_USED(port);
-	RTE_SET_USED(queue);
-	RTE_SET_USED(most);
-	RTE_SET_USED(user);
 	for (uint16_t n = 0; n < count; n++) {
 		uint8_t *frame = rte_pktmbuf_mtod(mbufs[n], uint8_t *);
 
@@ -71,6 +155,20 @@ static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbu
 		flow = flow + 1 == flows ? 0 : flow + 1;
 	}
 	source.next = flow;
+}
+
+static uint16_t write_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t most, void *user)
+{
+	RTE_SET_USED(port);
+	RTE_SET_USED(queue);
+	RTE_SET_USED(most);
+	RTE_SET_USED(user);
+	if (source.turns == NETVM_BENCH_ONE_WAY)
+		write_flows(mbufs, count);
+	else if (source.turns == NETVM_BENCH_BOTH_WAYS)
+		write_conversations(mbufs, count, false);
+	else
+		write_conversations(mbufs, count, true);
 #ifdef NETVM_BENCH_PLUGIN
 	if (netvm_bench_timing_is_on())
 		netvm_bench_timing_stamp(mbufs, count);
@@ -97,6 +195,9 @@ int netvm_bench_traffic_attach(const struct netvm_bench_traffic *traffic)
 		source.flows = traffic->flows;
 		source.new_macs = traffic->new_macs;
 		source.destinations = traffic->destinations;
+		source.turns = traffic->turns;
+		source.answers = false;
+		source.steps = 0;
 		source.port = port;
 		source.callback = rte_eth_add_rx_callback(port, 0, write_burst, NULL);
 		/*
@@ -212,7 +313,7 @@ static void *attach_when_ready(void *path)
 __attribute__((constructor)) static void start(void)
 {
 	const char *flows = getenv("NETVM_BENCH_FLOWS"), *new_macs = getenv("NETVM_BENCH_NEW_MACS");
-	const char *destinations = getenv("NETVM_BENCH_DESTINATIONS");
+	const char *destinations = getenv("NETVM_BENCH_DESTINATIONS"), *turns = getenv("NETVM_BENCH_TURNS");
 	char *ready = getenv("NETVM_BENCH_READY");
 	pthread_t thread;
 
@@ -220,6 +321,7 @@ __attribute__((constructor)) static void start(void)
 		return;
 	wanted.flows = strtoull(flows, NULL, 10);
 	wanted.new_macs = new_macs != NULL;
+	wanted.turns = turns != NULL ? (uint32_t)strtoul(turns, NULL, 10) : NETVM_BENCH_ONE_WAY;
 	if (destinations != NULL && read_destinations(destinations) != 0)
 		return;
 	source.replace = getenv("NETVM_BENCH_BULK") != NULL;

@@ -9,6 +9,7 @@
 //! for one of a NIC's driver that runs an XDP program.
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use aya::maps::{Array, MapData};
@@ -47,6 +48,13 @@ const SETUP: &[&str] = &[
     "address add 10.101.0.1/24 dev out",
 ];
 
+/// The commands of `nft` for masquerading.
+const MASQUERADE: [&str; 3] = [
+    "add table ip nat",
+    "add chain ip nat post { type nat hook postrouting priority srcnat; }",
+    "add rule ip nat post oifname out masquerade",
+];
+
 /// The measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct KernelSpec {
@@ -61,6 +69,8 @@ pub struct KernelSpec {
     destinations: u32,
     #[arg(long)]
     prefixes: Option<PathBuf>,
+    #[arg(long)]
+    masquerade: bool,
     #[arg(long)]
     warm_up_millis: u32,
     #[arg(long)]
@@ -78,13 +88,20 @@ impl KernelSpec {
     /// A measurement on `core`.
     pub fn new(core: u32, routes: u32, destinations: u32, plan: &Plan) -> Self {
         let [warm_up_millis, window_millis] = [plan.warm_up, plan.window].map(|time| time.as_millis() as u32);
-        Self { core, routes, destinations, prefixes: None, warm_up_millis, window_millis }
+        Self { core, routes, destinations, prefixes: None, masquerade: false, warm_up_millis, window_millis }
     }
 
     /// With the prefixes of a file, if any.
     #[must_use]
     pub fn with_prefixes(mut self, prefixes: Option<PathBuf>) -> Self {
         self.prefixes = prefixes;
+        self
+    }
+
+    /// With a connection for each destination, and masquerading.
+    #[must_use]
+    pub const fn with_masquerade(mut self) -> Self {
+        self.masquerade = true;
         self
     }
 
@@ -97,6 +114,7 @@ impl KernelSpec {
             format!("--warm-up-millis={}", self.warm_up_millis),
             format!("--window-millis={}", self.window_millis),
         ];
+        list.extend(self.masquerade.then(|| "--masquerade".to_owned()));
         list.extend(self.prefixes.iter().map(|path| format!("--prefixes={}", path.display())));
         list
     }
@@ -161,8 +179,8 @@ impl FrameSource {
         self.program().and_then(|program| program.test_run(options)).map(drop).map_err(failed)
     }
 
-    /// Sends for this much CPU time. Returns the packets that were forwarded, and the time.
-    fn run(&mut self, time: Duration) -> Result<(u64, Duration), BenchError> {
+    /// Sends for this much CPU time, and at least so many packets. Returns the packets that were forwarded, and the time.
+    fn run(&mut self, time: Duration, least: u64) -> Result<(u64, Duration), BenchError> {
         let forwarded = || network::counter("out", "tx_packets");
         let (before, start, mut sent) = (forwarded(), thread_time(), 0);
         loop {
@@ -173,7 +191,7 @@ impl FrameSource {
                 let problem = format!("{forwarded} of {sent} packets were forwarded");
                 return Err(BenchError::Peer { peer: NAME, problem });
             }
-            if spent >= time {
+            if spent >= time && sent >= least {
                 return Ok((forwarded, spent));
             }
         }
@@ -204,6 +222,19 @@ fn batch(lines: &str) -> Result<(), BenchError> {
     ip(&["-batch", &path])
 }
 
+/// Masquerades what leaves by `out`.
+fn masquerade() -> Result<(), BenchError> {
+    for command in MASQUERADE {
+        let output = Command::new("nft").args(command.split(' ')).stdin(Stdio::null()).output();
+        let output = output.map_err(BenchError::system("cannot run nft (package nftables)"))?;
+        if !output.status.success() {
+            let problem = format!("nft {command}: {}", String::from_utf8_lossy(&output.stderr).trim());
+            return Err(BenchError::Peer { peer: NAME, problem });
+        }
+    }
+    Ok(())
+}
+
 /// Runs as the peer and prints the result.
 ///
 /// # Errors
@@ -215,11 +246,16 @@ pub fn run(spec: &KernelSpec) -> Result<(), BenchError> {
     network::allow_routing()?;
     batch(&SETUP.join("\n"))?;
     batch(&routes(&table))?;
+    if spec.masquerade {
+        masquerade()?;
+    }
     let to = destinations(&table, spec.destinations as usize);
     let mut frame_source = FrameSource::load(&to, network::index("in")?)?;
     let millis = |millis: u32| Duration::from_millis(millis.into());
-    frame_source.run(millis(spec.warm_up_millis))?;
-    let (forwarded, spent) = frame_source.run(millis(spec.window_millis))?;
+    // Every connection begins before the measurement.
+    let least = if spec.masquerade { u64::from(spec.destinations) } else { 0 };
+    frame_source.run(millis(spec.warm_up_millis), least)?;
+    let (forwarded, spent) = frame_source.run(millis(spec.window_millis), 0)?;
     println!("{}", serde_json::json!(Outcome { rate: forwarded as f64 / spent.as_secs_f64() }));
     Ok(())
 }
@@ -236,7 +272,7 @@ mod tests {
         let [warm_up, window] = [100, 300].map(Duration::from_millis);
         for prefixes in [None, Some("some/list".into())] {
             let plan = Plan { runs: 1, warm_up, window, limit: None };
-            let spec = KernelSpec::new(3, 512, 7, &plan).with_prefixes(prefixes);
+            let spec = KernelSpec::new(3, 512, 7, &plan).with_prefixes(prefixes).with_masquerade();
             let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
             let parsed = crate::cli::Cli::parse_from(arguments);
             assert!(matches!(parsed.command, crate::cli::Bench::KernelPeer(parsed) if parsed == spec));

@@ -22,6 +22,8 @@ use crate::setup::guest::{BOOT, Guest};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the workers to adopt a new routing table.
 const ADOPTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for connections to be established.
+const CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for all packets of the NFs to come back at the end.
 const RECLAIM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which the manager runs.
@@ -120,6 +122,27 @@ impl Rig {
             self.run(MANAGER_INTERVAL)?;
         }
         Err(BenchError::NoRoutes { routes: update.routes.len(), seconds: ADOPTION_TIMEOUT.as_secs_f64() })
+    }
+
+    /// Waits until so many connections are there, and have had an answer, if `are_answered`.
+    ///
+    /// # Errors
+    /// [`BenchError::NoConnections`] after two minutes.
+    pub fn await_connections(&mut self, count: u64, are_answered: bool) -> Result<(), BenchError> {
+        let start = Instant::now();
+        loop {
+            let counts = self.engine.connection_counts();
+            let unanswered = if are_answered { counts.unanswered } else { 0 };
+            let connections = counts.connections.saturating_sub(unanswered);
+            if connections >= count {
+                return Ok(());
+            }
+            if start.elapsed() > CONNECTIONS_TIMEOUT {
+                let seconds = CONNECTIONS_TIMEOUT.as_secs_f64();
+                return Err(BenchError::NoConnections { connections, count, seconds });
+            }
+            self.run(MANAGER_INTERVAL)?;
+        }
     }
 
     /// The process of an NF.

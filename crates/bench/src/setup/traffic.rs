@@ -16,6 +16,25 @@ pub struct Traffic {
     pub flows: Option<u64>,
     /// Each flow has a different source MAC address.
     pub new_macs: bool,
+    /// Who sends.
+    pub turns: Turns,
+}
+
+/// Who sends. The numbers are those of `peer/traffic/traffic.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turns {
+    /// One end of each flow.
+    #[default]
+    OneWay = 0,
+    /// One end of each flow, then the other end of each.
+    BothWays = 1,
+    /// The same in every other packet; between them TCP connections that open and close, and never repeat.
+    BesideNew = 2,
+}
+
+impl Turns {
+    /// Packets of a TCP connection that opens and closes.
+    pub const STEPS: u64 = 6;
 }
 
 /// As in `peer/traffic/traffic.h`.
@@ -24,6 +43,7 @@ struct Options {
     flows: u64,
     new_macs: u32,
     destinations: *const u32,
+    turns: u32,
 }
 
 unsafe extern "C" {
@@ -34,7 +54,12 @@ unsafe extern "C" {
 impl Traffic {
     /// `flows` flows with one source MAC address.
     pub const fn of(flows: u64) -> Self {
-        Self { flows: Some(flows), new_macs: false }
+        Self { flows: Some(flows), new_macs: false, turns: Turns::OneWay }
+    }
+
+    /// `flows` connections, in the way that `turns` says.
+    pub const fn of_connections(flows: u64, turns: Turns) -> Self {
+        Self { flows: Some(flows), new_macs: false, turns }
     }
 
     /// Makes this process's null port receive the traffic until the result is dropped.
@@ -46,6 +71,7 @@ impl Traffic {
             flows: self.flows.unwrap_or(0),
             new_macs: self.new_macs.into(),
             destinations: std::ptr::null(),
+            turns: self.turns as u32,
         })
     }
 
@@ -55,7 +81,8 @@ impl Traffic {
     /// As [`Traffic::attach`].
     pub fn attach_to(destinations: &'static [u32]) -> Result<Attached, BenchError> {
         let flows = destinations.len() as u64;
-        attach(&Options { flows, new_macs: 0, destinations: destinations.as_ptr() })
+        let destinations = destinations.as_ptr();
+        attach(&Options { flows, new_macs: 0, destinations, turns: Turns::OneWay as u32 })
     }
 
     /// Sets the environment of a program that loads the plug-in. The plug-in creates `ready` when the traffic is
@@ -63,6 +90,7 @@ impl Traffic {
     pub fn describe(self, command: &mut Command, ready: &Path) {
         command.env("NETVM_BENCH_FLOWS", self.flows.unwrap_or(0).to_string());
         command.env("NETVM_BENCH_READY", ready);
+        command.env("NETVM_BENCH_TURNS", (self.turns as u32).to_string());
         if self.new_macs {
             command.env("NETVM_BENCH_NEW_MACS", "1");
         }
@@ -117,7 +145,50 @@ fn frame_to(flow: u64, new_macs: bool, destination: Option<u32>) -> [u8; 64] {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{frame, frame_to};
+    use super::{Turns, frame, frame_to};
+
+    /// The frame of a step of a TCP connection.
+    fn step_of(connection: u64, step: u32) -> [u8; 64] {
+        unsafe extern "C" {
+            fn netvm_bench_traffic_step(frame: *mut [u8; 64], connection: u64, step: u32);
+        }
+        let mut frame = [0xff; 64];
+        assert!(u64::from(step) < Turns::STEPS);
+        // SAFETY: the call writes 64 bytes, as the header says, for a step that there is.
+        unsafe { netvm_bench_traffic_step(&raw mut frame, connection, step) };
+        frame
+    }
+
+    fn sum(words: &[u8]) -> u32 {
+        let sum: u32 =
+            words.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        (sum & 0xffff) + (sum >> 16)
+    }
+
+    #[test]
+    fn a_connection_opens_and_closes_with_right_checksums() {
+        for connection in (0..2000).chain([1 << 40]) {
+            let frames: Vec<_> = (0..Turns::STEPS as u32).map(|step| step_of(connection, step)).collect();
+            let flags: Vec<u8> = frames.iter().map(|frame| frame[47]).collect();
+            assert_eq!(flags, [2, 18, 16, 17, 17, 16], "SYN, SYN and ACK, ACK, FIN and ACK twice, ACK");
+            let numbers: Vec<[u8; 2]> = frames.iter().map(|frame| [frame[41], frame[45]]).collect();
+            assert_eq!(numbers, [[0, 0], [0, 1], [1, 1], [1, 1], [1, 2], [2, 2]]);
+            for (frame, answers) in frames.iter().zip([false, true, false, false, true, false]) {
+                assert_eq!((frame[17], frame[23], frame[46]), (40, 6, 0x50));
+                assert_eq!(sum(&frame[14..34]), 0xffff);
+                let pseudo = sum(&[0, 6, 0, 20]) + sum(&frame[26..34]);
+                let all = pseudo + sum(&frame[34..54]);
+                assert_eq!((all & 0xffff) + (all >> 16), 0xffff, "RFC 9293 section 3.1");
+                let ends = |at: usize, length: usize| frame[at..at + length].to_vec();
+                let [from, to] = if answers { [30, 26] } else { [26, 30] };
+                assert_eq!(
+                    (ends(from, 4), ends(to, 4)),
+                    (frames[0][26..30].into(), frames[0][30..34].into())
+                );
+            }
+        }
+    }
 
     #[test]
     fn frames_are_well_formed() {

@@ -1,5 +1,6 @@
-//! Forwarding without NFs: rules, switching, routes, containers.
+//! Forwarding without NFs: rules, switching, routes, connections, containers.
 
+pub mod conn;
 pub mod container;
 pub mod policy;
 pub mod route;

@@ -42,7 +42,7 @@ use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, PortKinds, Setup, drops};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
-use crate::setup::traffic::Traffic;
+use crate::setup::traffic::{Traffic, Turns};
 
 /// Few buffers, so that they stay in the caches.
 const BUFFERS: u32 = 4096;
@@ -146,7 +146,7 @@ fn cases(flows: &[u64]) -> Vec<Case> {
     let new = [("new-tuples", false), ("new-flows", true)].map(|(name, new_macs)| Case {
         name: name.to_owned(),
         policy: Policy::Acl,
-        traffic: Traffic { flows: None, new_macs },
+        traffic: Traffic { flows: None, new_macs, turns: Turns::OneWay },
     });
     each.chain(new).collect()
 }
@@ -211,7 +211,7 @@ fn source(cores: Cores, plan: &Plan) -> Measured {
     let mut host = layout.build();
     host.ports[0].group = Some(group);
     let mut rig = Rig::start(&host, &[])?;
-    let traffic = Traffic { flows: None, new_macs: false }.attach()?;
+    let traffic = Traffic { flows: None, new_macs: false, turns: Turns::OneWay }.attach()?;
     let window = rig.watch(plan)?;
     drop(traffic);
     Ok(vec![Figure::new("source", Unit::Mpps, window.per_core(window.received()))])
@@ -251,7 +251,7 @@ fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Pl
     if case.policy == Policy::Acl {
         flows.extend_from_slice(&acl.flows);
     }
-    let setup = Setup { flows: &flows, signature_cache, ends: PortKinds::Null(case.traffic) };
+    let setup = Setup { flows: &flows, signature_cache, tracks: false, ends: PortKinds::Null(case.traffic) };
     let window = if case.traffic.flows.is_none() { plan.window.max(SLOW_PATH_WINDOW) } else { plan.window };
     let outcome = ovs::measure(sandbox, setup, cores, &Plan { window, ..*plan })?;
     let mut figures = vec![Figure::new(name, Unit::Mpps, outcome.mpps)];

@@ -98,7 +98,7 @@ fn add_routes<'a>(
         let update = engine::with_neighbours(table.update());
         let case = format!("engine-{}", name(routes));
         subjects.push(Subject::new(case.clone(), move |plan| {
-            engine::run(&case, core, RoutedTraffic { update: Some(&update), destinations: to }, plan)
+            engine::run(&case, core, RoutedTraffic::new(&update, to), plan)
         }));
         if has_peers {
             let case = format!("kernel-{}", name(routes));

@@ -66,7 +66,12 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
             let name = peer.clone();
             subjects.push(Subject::new(&peer, move |plan| {
                 let flows = [NORMAL.to_owned()];
-                let setup = Setup { flows: &flows, signature_cache: false, ends: PortKinds::Guests(load) };
+                let setup = Setup {
+                    flows: &flows,
+                    signature_cache: false,
+                    tracks: false,
+                    ends: PortKinds::Guests(load),
+                };
                 let outcome = ovs::measure(sandbox, setup, cores, plan)?;
                 Ok(vec![Figure::new(&name, Unit::Mpps, outcome.mpps)])
             }));

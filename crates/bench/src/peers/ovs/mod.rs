@@ -57,6 +57,8 @@ pub struct Setup<'a> {
     pub flows: &'a [String],
     /// Enable the signature match cache, which follows the exact match cache (off by default; experimental).
     pub signature_cache: bool,
+    /// The flows track connections; closed ones time out after a second.
+    pub tracks: bool,
     /// The ends of the traffic.
     pub ends: PortKinds,
 }
@@ -141,7 +143,12 @@ pub fn measure(sandbox: &Path, setup: Setup<'_>, cores: Cores, plan: &Plan) -> R
 /// # Errors
 /// [`BenchError::Peer`] with its message.
 pub fn over(sandbox: &Path, load: Load, cores: Cores, work: impl FnOnce(&Guests) -> Measured) -> Measured {
-    let setup = Setup { flows: &[NORMAL.to_owned()], signature_cache: false, ends: PortKinds::Guests(load) };
+    let setup = Setup {
+        flows: &[NORMAL.to_owned()],
+        signature_cache: false,
+        tracks: false,
+        ends: PortKinds::Guests(load),
+    };
     let ovs = Ovs::start(sandbox, setup, cores)?;
     let guests = ovs.guests.as_ref().map(RefCell::borrow);
     guests.map_or_else(|| Ok(Vec::new()), |guests| work(&guests))
@@ -158,7 +165,8 @@ impl Switch {
     /// [`BenchError::Peer`] with its message.
     pub fn between(sandbox: &Path, interfaces: [&'static str; 2], cores: Cores) -> Result<Self, BenchError> {
         let flows = &[NORMAL.to_owned()];
-        let setup = Setup { flows, signature_cache: false, ends: PortKinds::Interfaces(interfaces) };
+        let setup =
+            Setup { flows, signature_cache: false, tracks: false, ends: PortKinds::Interfaces(interfaces) };
         Ovs::start(sandbox, setup, cores).map(Self)
     }
 }
@@ -200,6 +208,9 @@ impl Ovs {
              other-config:disable-in-band=true"
         );
         self.configured(&bridge)?;
+        if setup.tracks {
+            self.shorten_timeouts()?;
+        }
         let [input, output] = match setup.ends {
             PortKinds::Interfaces(names) => names,
             PortKinds::Guests(_) | PortKinds::Null(_) => [IN, OUT],
@@ -229,6 +240,16 @@ impl Ovs {
         }
         // The second port never sends, so without this entry every packet would be flooded.
         self.ask("fdb/add", &[BRIDGE, OUT, "0", "02:00:00:00:00:01"]).map(drop)
+    }
+
+    /// Shortens the time-outs of closed connections.
+    fn shorten_timeouts(&self) -> Result<(), BenchError> {
+        self.configured(
+            "-- --id=@it create Datapath datapath_version=0 -- set Open_vSwitch . datapaths:netdev=@it",
+        )?;
+        self.configured(
+            "add-zone-tp netdev zone=0 tcp_fin_wait=1 tcp_close_wait=1 tcp_last_ack=1 tcp_time_wait=1 tcp_close=1",
+        )
     }
 
     fn configured(&self, words: &str) -> Result<(), BenchError> {

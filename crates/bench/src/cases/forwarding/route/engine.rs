@@ -50,7 +50,7 @@ pub(super) fn measure(args: &RouteArgs) -> Result<Vec<Row>, BenchError> {
         for (name, update) in [("router", Some(update)), ("forward", None)] {
             let name = format!("{name}-{count}");
             subjects.push(Subject::new(name.clone(), move |plan| {
-                run(&name, core, RoutedTraffic { update, destinations }, plan)
+                run(&name, core, RoutedTraffic { update, destinations, connections: 0 }, plan)
             }));
         }
         comparisons.push(Comparison::new(format!("router-{count}"), format!("forward-{count}")));
@@ -70,7 +70,7 @@ pub fn with_neighbours(mut update: Update) -> Update {
 }
 
 /// A host that forwards by a router or by a rule.
-fn host(core: u32, is_routed: bool) -> Host {
+pub fn host(core: u32, is_routed: bool) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("route", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
@@ -118,6 +118,15 @@ pub struct RoutedTraffic<'a> {
     pub update: Option<&'a Update>,
     /// In network order.
     pub destinations: &'static [u32],
+    /// Connections that must be there before it is measured; 0 if none are tracked.
+    pub connections: u32,
+}
+
+impl<'a> RoutedTraffic<'a> {
+    /// For a router with these routes, which does not track.
+    pub const fn new(update: &'a Update, destinations: &'static [u32]) -> Self {
+        Self { update: Some(update), destinations, connections: 0 }
+    }
 }
 
 /// Measures the packets of a router, or of a rule.
@@ -133,12 +142,13 @@ pub fn run(name: &str, core: u32, traffic: RoutedTraffic<'_>, plan: &Plan) -> Me
 /// # Errors
 /// [`BenchError`] if packets were punted or dropped.
 pub fn measure_host(name: &str, host: &Host, traffic: RoutedTraffic<'_>, plan: &Plan) -> Measured {
-    let RoutedTraffic { update, destinations } = traffic;
+    let RoutedTraffic { update, destinations, connections } = traffic;
     let mut rig = Rig::start(host, &[])?;
     let traffic = Traffic::attach_to(destinations)?;
     if let Some(update) = update {
         rig.load_routes(update)?;
     }
+    rig.await_connections(connections.into(), false)?;
     rig.run(plan.warm_up)?;
     let punted = |rig: &mut Rig| rig.engine().routers().iter().map(|router| router.punted).sum::<u64>();
     let before = punted(&mut rig);

@@ -37,7 +37,7 @@ pub fn run(name: &str, core: u32, interfaces: u16, plan: &Plan) -> Measured {
         u32::from_ne_bytes(address(next_hop as u16))
     };
     let destinations: &'static [u32] = (0..1 << 16).map(to).collect::<Vec<_>>().leak();
-    let traffic = RoutedTraffic { update: Some(&update), destinations };
+    let traffic = RoutedTraffic::new(&update, destinations);
     measure_host(name, &host(core, interfaces), traffic, plan)
 }
 
