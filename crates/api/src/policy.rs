@@ -60,6 +60,10 @@ pub struct TraceRequest {
     pub frame: String,
     /// Bytes of the frame; `None`: the length of `frame`.
     pub length: Option<usize>,
+    /// What connection tracking finds of it, where ports track: `new`, `established`, `related`, `invalid` or
+    /// `untracked`; `None`: `new`.
+    #[serde(default)]
+    pub state: Option<String>,
 }
 
 /// What would happen to a packet.

@@ -46,4 +46,4 @@ pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
 pub use worker::trace::{Lost, NfVerdict, Step, TimedStep, TracedPacket};
-pub use worker::{ConnectionFilter, ConnectionView, FlowCounts, Span};
+pub use worker::{ConnectionFilter, ConnectionView, FlowCounts, Hypothetical, Span};

@@ -222,13 +222,13 @@ impl Engine {
         views::stages(&self.workers)
     }
 
-    /// The steps of a hypothetical packet of `length` bytes with these `headers`, if NFs leave it unchanged.
+    /// The steps of a hypothetical packet, if NFs leave it unchanged.
     ///
     /// # Errors
     /// [`TraceError`], if there is no memory for it.
-    pub fn trace(&mut self, from: PortId, headers: &[u8], length: usize) -> Result<Vec<Step>, TraceError> {
+    pub fn trace(&mut self, packet: Hypothetical<'_>) -> Result<Vec<Step>, TraceError> {
         let snapshot = self.publisher().view().snapshot(0);
-        self.tracer.trace(Hypothetical { from, headers, length }, snapshot, &mut self.memory)
+        self.tracer.trace(packet, snapshot, &mut self.memory)
     }
 
     /// Latencies by span, of one packet in some thousands, from the first call until a minute after the last one.

@@ -114,7 +114,7 @@ fn a_trace_has_the_queue_on_the_way_in_and_on_the_way_out() {
     let frame =
         frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).udp(1, 2).to_vec().unwrap();
     let snapshot = Snapshot { policy: Arc::new(policy), ..Snapshot::default() };
-    let packet = Hypothetical { from: PortId(0), headers: &frame, length: frame.len() };
+    let packet = Hypothetical::of(PortId(0), &frame);
     let mut tracer = Tracer::new(Arc::new(Memory::for_tests(512, 0, 16))).unwrap();
     let steps = render::steps(&tracer.trace(&snapshot, packet, 0).unwrap(), &snapshot.policy);
     let queues = steps.iter().filter(|step| matches!(step, Step::Queued(_) | Step::Out(_)));

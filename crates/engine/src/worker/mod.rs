@@ -67,7 +67,8 @@ pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};
 pub(crate) use state::{connections::WorkerConnections, cycles_per_tick, flows::Flows, handoff};
-pub(crate) use tracer::{Hypothetical, Tracer};
+pub use tracer::Hypothetical;
+pub(crate) use tracer::Tracer;
 
 /// One in this many turns with packets is timed.
 const TIMED_EVERY: u32 = 16;

@@ -11,6 +11,7 @@ use netvm_clock as clock;
 use netvm_flow::CacheError;
 use netvm_model::{Eviction, FlowCacheConfig};
 use netvm_notify::Signaller;
+use netvm_wire::ConnState;
 use rtrb::RingBuffer;
 
 use crate::counters::WorkerCounters;
@@ -32,13 +33,23 @@ const FLOWS: FlowCacheConfig = FlowCacheConfig { entries: 1024, eviction: Evicti
 
 /// A hypothetical packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hypothetical<'a> {
+pub struct Hypothetical<'a> {
     /// The port that receives it.
-    pub(crate) from: PortId,
+    pub from: PortId,
     /// Its first bytes; zeros follow.
-    pub(crate) headers: &'a [u8],
+    pub headers: &'a [u8],
     /// Its length in bytes.
-    pub(crate) length: usize,
+    pub length: usize,
+    /// What ports that track connections find of it, if it can be tracked.
+    pub state: ConnState,
+}
+
+impl<'a> Hypothetical<'a> {
+    /// A packet with these bytes, which may begin a connection.
+    #[must_use]
+    pub const fn of(from: PortId, frame: &'a [u8]) -> Self {
+        Self { from, headers: frame, length: frame.len(), state: ConnState::New }
+    }
 }
 
 /// Sends hypothetical packets through the stages.
@@ -86,6 +97,7 @@ impl Tracer {
         dp.flows.forget_all(&FLOWS)?;
         (dp.clock.now, dp.clock.tick) = (clock::cycles(), tick);
         dp.recorder = Some(Recorder::hypothetical());
+        dp.dry_state = packet.state;
         dp.passed = 0;
         let bytes = mbuf.pkt_len().into();
         burst.batch.add(mbuf);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
 use netvm_engine::{
-    ChainId, DropReason, Engine, NfVerdict, RoleId, StartTraceError, Step, TraceSpec, TracedPacket,
+    ChainId, DropReason, Engine, Hypothetical, NfVerdict, RoleId, StartTraceError, Step, TraceSpec, TracedPacket,
 };
 use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_region::NfCounter;
@@ -139,7 +139,7 @@ fn a_trace_follows_a_packet_through_its_chain() {
     for (output, expected) in cases {
         host.chains[0].output = output;
         rig.engine.apply(&host).unwrap();
-        let steps = rig.engine.trace(from, &frame, frame.len()).unwrap();
+        let steps = rig.engine.trace(Hypothetical::of(from, &frame)).unwrap();
         let entered = steps.iter().position(|step| *step == Step::Chain(chain)).unwrap();
         assert_eq!(steps[entered + 1..], expected, "{output:?}");
     }

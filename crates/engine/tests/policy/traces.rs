@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::support::Rig;
 use crate::support::pcap::{Scratch, finish, start};
-use netvm_engine::{DropReason, PortId, Step};
+use netvm_engine::{DropReason, Hypothetical, PortId, Step};
 use netvm_model::{
     AclDefault, Action, Actions, EngineConfig, Forward, Guard, Host, Match, Rule, RuleId, RuleParts, SetVlan,
     Span, VlanMode,
@@ -113,7 +113,7 @@ fn a_trace_of_flooded_packets_is_what_happens() {
         start(&mut rig, &host, &[]);
         finish(&mut rig);
         let steps: Vec<_> =
-            frames.iter().map(|frame| rig.engine.trace(PortId(0), frame, frame.len()).unwrap()).collect();
+            frames.iter().map(|frame| rig.engine.trace(Hypothetical::of(PortId(0), frame)).unwrap()).collect();
         rig.engine.apply(&Host::default()).unwrap();
         let went: Vec<Vec<Vec<u8>>> = (0..5).map(|port| scratch.sent(port)).collect();
         for (number, steps) in (0u16..).zip(&steps) {
@@ -182,7 +182,7 @@ fn outcomes(guard: bool, rules: &[Rule], frames: &[Vec<u8>]) -> Vec<Option<DropR
         finish(rig);
         let drops: Vec<_> =
             rig.engine.ports().into_iter().flat_map(|port| port.drops).map(|(reason, _)| reason).collect();
-        let traced = rig.engine.trace(PortId(0), frame, frame.len()).unwrap();
+        let traced = rig.engine.trace(Hypothetical::of(PortId(0), frame)).unwrap();
         let traced =
             traced.iter().find_map(|step| if let Step::Dropped(why) = step { Some(*why) } else { None });
         rig.engine.apply(&Host::default()).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::plan::{self, *};
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf};
-use netvm_engine::{ChainId, DropReason, InterfaceCounts, PortId, PuntReason, Step, TraceSpec};
+use netvm_engine::{ChainId, DropReason, Hypothetical, InterfaceCounts, PortId, PuntReason, Step, TraceSpec};
 use netvm_model::{EngineConfig, Forward, Host, Output, RouterId, Urpf};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_router::NextHop;
@@ -167,7 +167,7 @@ fn a_trace_says_where_a_router_sends_a_packet() {
     let host = host(&scratch, &[], 10, 20);
     let mut rig = Rig::new(&EngineConfig::default());
     start_routed(&mut rig, &host, &routes());
-    let steps = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(PortId(LAN), frame, frame.len()).unwrap();
+    let steps = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(Hypothetical::of(PortId(LAN), frame)).unwrap();
     let frame = tagged(&datagram(false, 1), 10);
     let found = steps(&mut rig, &frame);
     assert!(
@@ -219,7 +219,7 @@ fn a_routed_packet_takes_the_steps_of_a_hypothetical_one() {
     ];
     for frame in frames.iter().map(|frame| tagged(frame, 10)).chain([datagram(false, 1)]) {
         rig.engine.apply(&quiet).unwrap();
-        let expected = rig.engine.trace(PortId(LAN), &frame, frame.len()).unwrap();
+        let expected = rig.engine.trace(Hypothetical::of(PortId(LAN), &frame)).unwrap();
         let trace = rig.start_trace(&TraceSpec { packets: 1, ..TraceSpec::default() }).unwrap();
         rig.engine.apply(&host(&scratch, std::slice::from_ref(&frame), 10, 20)).unwrap();
         let packet = rig.traced(trace).remove(0);

@@ -8,7 +8,7 @@ use super::plan::{self, *};
 use crate::support::nf::rewrite;
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, behind_nf};
-use netvm_engine::{ChainId, PortId, Step};
+use netvm_engine::{ChainId, Hypothetical, PortId, Step};
 use netvm_model::{AclDefault, EngineConfig, Forward, Host, Output, RouterId};
 use netvm_policy::{Action, Actions, Match, Rule, RuleId, RuleParts};
 use netvm_wire::{FrameBuilder, IpProto, MacAddr, PortRange, TcpFlags};
@@ -144,7 +144,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 /// What the traces say of each frame, which the NF of the chain rewrites.
 fn expected(rig: &mut Rig, case: &Case, scratch: &Scratch) -> Vec<Vec<Step>> {
-    let trace = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(PortId(LAN), frame, frame.len()).unwrap();
+    let trace = |rig: &mut Rig, frame: &[u8]| rig.engine.trace(Hypothetical::of(PortId(LAN), frame)).unwrap();
     let mut all: Vec<Vec<Step>> = case.frames.iter().map(|frame| trace(rig, frame)).collect();
     rig.engine.apply(&case.all_in_chain(scratch)).unwrap();
     for (frame, steps) in case.frames.iter().zip(&mut all) {

@@ -13,10 +13,11 @@ use netvm_api::{
     AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
     MAX_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
 };
-use netvm_engine::{FlowCounts, FlowView, RuleCount, Step};
+use netvm_engine::{FlowCounts, FlowView, Hypothetical, RuleCount, Step};
 use netvm_flowmon::export::{NamedBytes, Talker};
 use netvm_model::{Host, PortId, Rule};
 use netvm_policy::Names;
+use netvm_wire::ConnState;
 use tokio::sync::oneshot;
 
 use super::Failure;
@@ -66,6 +67,10 @@ pub(super) async fn delete(
     Ok(with_warnings(format!("rule {} deleted: {}", rule.id, rule.named(&*host)), &warnings))
 }
 
+pub(super) fn unprocessable(message: String) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+}
+
 /// The port that a request names.
 pub(super) fn port_named(host: &Host, name: &str) -> Result<PortId, Failure> {
     host.port_named(name).map(|port| port.id).ok_or_else(|| {
@@ -85,8 +90,7 @@ pub(super) async fn trace(
     State(daemon): State<Arc<Daemon>>,
     request: Result<Json<TraceRequest>, JsonRejection>,
 ) -> Answer<TraceReply> {
-    let Json(TraceRequest { port, frame, length }) = request?;
-    let unprocessable = |message: String| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message);
+    let Json(TraceRequest { port, frame, length, state }) = request?;
     let bytes = bytes_of(&frame).ok_or_else(|| {
         unprocessable("the frame is not hexadecimal: write two digits for each byte".to_owned())
     })?;
@@ -96,8 +100,11 @@ pub(super) async fn trace(
     }
     let host = daemon.running().await?;
     let from = port_named(&host, &port)?;
-    let read =
-        move |engine: &mut netvm_engine::Engine| (engine.trace(from, &bytes, length), engine.rule_counts());
+    let state = state.map_or(Ok(ConnState::New), |name| state_at(&host, from, &name))?;
+    let read = move |engine: &mut netvm_engine::Engine| {
+        let packet = Hypothetical { from, headers: &bytes, length, state };
+        (engine.trace(packet), engine.rule_counts())
+    };
     let (steps, counts) = daemon.engine().call(read).await?;
     let steps = steps.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     // A flooded packet may meet other rules at each port.
@@ -111,6 +118,23 @@ pub(super) async fn trace(
     let rule = rule.map(|rule| rule_info(&host, rule, counts.get(&rule.id).copied().unwrap_or_default()));
     let steps = steps.iter().flat_map(|step| described(&host, step, length)).map(|step| step.text).collect();
     Ok(Json(TraceReply { steps, rule }))
+}
+
+/// The state that a request names, at this port.
+fn state_at(host: &Host, from: PortId, name: &str) -> Result<ConnState, Failure> {
+    let state = ConnState::ALL.into_iter().find(|state| state.name() == name).ok_or_else(|| {
+        let known = ConnState::ALL.map(ConnState::name).join(", ");
+        unprocessable(format!("no packet has the state `{name}`: give one of {known}"))
+    })?;
+    let tracks = host.port(from).is_some_and(|port| host.tracks_port(port));
+    if state != ConnState::Untracked && !tracks {
+        return Err(unprocessable(format!(
+            "port `{}` does not track connections, so no packet is `{name}` there: set `track = true` in its [[port]], \
+             or leave the state out",
+            Names::port(host, from)
+        )));
+    }
+    Ok(state)
 }
 
 /// Time for which workers look packets up by flow before the first answer, if they did not before.

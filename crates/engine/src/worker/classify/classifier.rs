@@ -2,6 +2,7 @@
 
 use dpdk::Batch;
 use netvm_flow::Validity;
+use netvm_wire::ConnState;
 
 use super::scope::Scope;
 use crate::worker::packet::keys::prefetch;
@@ -35,13 +36,16 @@ pub(crate) struct Classifier<'a> {
     pub(crate) tick: u32,
     /// The packets are hypothetical.
     pub(crate) is_dry: bool,
+    /// What connection tracking finds of hypothetical packets.
+    pub(crate) dry_state: ConnState,
 }
 
 impl<'a> Classifier<'a> {
     #[inline(always)]
     pub(crate) fn of(dp: &'a mut Datapath) -> Self {
-        let connections = dp.connections.as_deref_mut();
-        Self { flows: &mut dp.flows, connections, tick: dp.clock.tick, is_dry: dp.is_dry }
+        let Datapath { flows, connections, clock, is_dry, dry_state, .. } = dp;
+        let connections = connections.as_deref_mut();
+        Self { flows, connections, tick: clock.tick, is_dry: *is_dry, dry_state: *dry_state }
     }
 
     /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.

@@ -41,7 +41,7 @@ impl Classify for PerConnection {
                 }
                 cl.connections = Some(connections);
             }
-            None => expect_new(burst),
+            None => expect(cl.dry_state, burst),
         }
         note_states(scope, burst);
         look_up(cl, scope, burst);
@@ -75,14 +75,14 @@ fn read_each(headers: &mut Headers, batch: &Batch, results: &mut LookupResults) 
     bad
 }
 
-/// Reads the keys of hypothetical packets, which begin connections.
+/// Reads the keys of hypothetical packets, which have this state if they can be tracked.
 #[cold]
-fn expect_new(burst: &mut Burst) {
+fn expect(state: ConnState, burst: &mut Burst) {
     let mut bad = 0u64;
     for (n, mbuf) in burst.batch.as_slice().iter().enumerate().take(BURST) {
         let key = &mut burst.results.keys[n];
         bad |= u64::from(read_key(mbuf, key).is_err()) << n;
-        key.state = if key.is_ip() { ConnState::New } else { ConnState::Untracked };
+        key.state = if key.is_ip() { state } else { ConnState::Untracked };
         burst.results.lengths[n] = mbuf.pkt_len();
     }
     if bad != 0 {

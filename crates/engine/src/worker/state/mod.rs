@@ -8,6 +8,7 @@ use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
 use netvm_notify::Signaller;
 use netvm_switch::TICKS_PER_SECOND;
+use netvm_wire::ConnState;
 
 pub(crate) mod burst;
 pub(crate) mod connections;
@@ -91,6 +92,8 @@ pub(crate) struct Datapath {
     pub(crate) passed: usize,
     /// It handles hypothetical packets only, which change nothing.
     pub(crate) is_dry: bool,
+    /// What connection tracking finds of hypothetical packets.
+    pub(crate) dry_state: ConnState,
     /// Notes what happens to packets, while they are traced.
     pub(crate) recorder: Option<Recorder>,
     /// Limits that hold for all workers together.
@@ -133,6 +136,7 @@ impl Datapath {
             bursts: (0..=MAX_PASSED).map(|_| Box::new(Burst::new())).collect(),
             passed: 0,
             is_dry: false,
+            dry_state: ConnState::New,
             recorder: None,
             is_capturing: false,
             captures: WorkerCaptures::default(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::plan::*;
 use crate::support::pcap::{Scratch, finish};
 use crate::support::{Rig, port};
-use netvm_engine::{PortId, PortView, Step};
+use netvm_engine::{Hypothetical, PortId, PortView, Step};
 use netvm_model::{EngineConfig, Forward, Host, PortKind, RouterId, Span, VlanMode};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{FrameBuilder, MacAddr, VlanId};
@@ -42,7 +42,7 @@ fn play(host: &Host, traced: &[Vec<u8>]) -> (Vec<PortView>, Vec<Vec<Step>>) {
     let mut rig = Rig::new(&EngineConfig::default());
     let free = start_routed(&mut rig, host, &with_neighbour());
     finish(&mut rig);
-    let trace = |frame: &Vec<u8>| rig.engine.trace(PortId(A), frame, frame.len()).unwrap();
+    let trace = |frame: &Vec<u8>| rig.engine.trace(Hypothetical::of(PortId(A), frame)).unwrap();
     let steps = traced.iter().map(trace).collect();
     let views = rig.engine.ports();
     rig.engine.apply(&Host { ports: Vec::new(), routers: Vec::new(), ..host.clone() }).unwrap();

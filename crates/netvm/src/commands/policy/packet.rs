@@ -15,19 +15,19 @@ use crate::error::PacketError;
 /// The packet that the command line describes. An IP packet without a destination MAC address gets the
 /// address of the router on its port, if one of `routers` has the port.
 pub fn read(arguments: &TraceArgs, routers: &[RouterInfo]) -> Result<TraceRequest, PacketError> {
-    let port = arguments.from.clone();
+    let (port, state) = (arguments.from.clone(), arguments.state.clone());
     if let Some(frame) = &arguments.frame {
-        return Ok(TraceRequest { port, frame: frame.clone(), length: None });
+        return Ok(TraceRequest { port, frame: frame.clone(), length: None, state });
     }
     if let Some(path) = &arguments.pcap {
         let (frame, length) = from_capture(path, arguments.packet)?;
-        return Ok(TraceRequest { port, frame: hexadecimal(&frame), length: Some(length) });
+        return Ok(TraceRequest { port, frame: hexadecimal(&frame), length: Some(length), state });
     }
     if arguments.fields.is_empty() {
         return Err(PacketError::Nothing);
     }
     let frame = from_fields(&arguments.fields, |vlan| mac_of_router(routers, &port, vlan))?;
-    Ok(TraceRequest { port, frame: hexadecimal(&frame), length: None })
+    Ok(TraceRequest { port, frame: hexadecimal(&frame), length: None, state })
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -14,7 +14,7 @@ use netvm_policy::Names;
 use netvm_wire::{Address, IpProto};
 use tokio::sync::oneshot;
 
-use super::port_named;
+use super::{port_named, unprocessable};
 use crate::api::Failure;
 use crate::api::traffic::connection_counts;
 use crate::daemon::Daemon;
@@ -105,10 +105,6 @@ fn info(host: &Host, view: &ConnectionView) -> ConnectionInfo {
 /// An end of a connection, as `192.0.2.1:80` or `[2001:db8::1]:80`.
 fn end(address: Address, port: u16) -> String {
     std::net::SocketAddr::new(address.to_ip(), port).to_string()
-}
-
-fn unprocessable(message: String) -> Failure {
-    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
 }
 
 fn engine_ended(_: oneshot::error::RecvError) -> Failure {

@@ -226,7 +226,7 @@ struct Traces {
 
 impl Traces {
     fn steps(&mut self, snapshot: &Snapshot, frame: &[u8], tick: u32) -> Vec<Step> {
-        let packet = Hypothetical { from: PortId(0), headers: frame, length: frame.len() };
+        let packet = Hypothetical::of(PortId(0), frame);
         render::steps(&self.tracer.trace(snapshot, packet, tick).unwrap(), &snapshot.policy)
     }
 
