@@ -9,6 +9,10 @@ pub struct Config {
     pub fragments: u32,
     /// Most ends whose source is translated; 0: none is.
     pub mappings: u32,
+    /// Most blocks of ports that addresses inside have; 0: no pool has blocks.
+    pub blocks: u32,
+    /// Most events of blocks that wait to be taken; 0: there are none.
+    pub block_events: u32,
     /// The key by which addresses and ports of pools are chosen, for the same choice after a restart; keep it secret.
     /// `None`: a random one.
     pub mapping_key: Option<u64>,
@@ -28,6 +32,8 @@ impl Default for Config {
             sessions: 65_536,
             fragments: 1024,
             mappings: 0,
+            blocks: 0,
+            block_events: 0,
             mapping_key: None,
             events: 0,
             pick_up: true,

@@ -4,6 +4,7 @@ use netvm_wire::IpProto;
 
 use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
+use crate::nat::Mapped;
 use crate::packet::tuple::Tuple;
 use crate::tcp::{Tcp, TcpState};
 
@@ -85,8 +86,7 @@ pub struct Connection {
     pub(crate) is_assured: bool,
     /// Its reply tuple is not the original one reversed.
     pub(crate) is_translated: bool,
-    /// Its source has a mapping.
-    pub(crate) is_mapped: bool,
+    pub(crate) mapped: Mapped,
     /// What stands for its source is decided.
     pub(crate) is_settled: bool,
 }
@@ -118,7 +118,7 @@ impl Connection {
         is_answered: false,
         is_assured: false,
         is_translated: false,
-        is_mapped: false,
+        mapped: Mapped::NONE,
         is_settled: false,
     };
 

@@ -1,7 +1,4 @@
-//! What happened to connections, for logs: a bounded queue of copies. If nobody takes events from a full queue, later
-//! ones are lost and counted.
-
-use netvm_flow_table::{NoMemory, Table};
+//! What happened to connections, for logs: copies, for a bounded queue.
 
 use crate::connection::Connection;
 use crate::packet::tuple::Tuple;
@@ -71,7 +68,14 @@ pub struct Event {
 }
 
 impl Event {
-    const NONE: Self = Self {
+    /// What happened to a connection at this tick.
+    pub(crate) const fn new(happened: Happened, connection: &Connection, at: u32) -> Self {
+        let Connection { tuples: [original, reply], from, rule, packets, bytes, created: begun, .. } =
+            *connection;
+        Self { happened, at, begun, original, reply, from, rule, packets, bytes }
+    }
+
+    pub(crate) const NONE: Self = Self {
         happened: Happened::Opened,
         at: 0,
         begun: 0,
@@ -82,52 +86,4 @@ impl Event {
         packets: [0; 2],
         bytes: [0; 2],
     };
-}
-
-/// The queue.
-pub(crate) struct Events {
-    places: Table<Event>,
-    most: u32,
-    first: u32,
-    count: u32,
-    lost: u64,
-}
-
-impl Events {
-    /// For at most so many events; `None`: for none.
-    pub(crate) fn new(most: u32) -> Result<Option<Self>, NoMemory> {
-        if most == 0 {
-            return Ok(None);
-        }
-        let most = most.min(1 << 24);
-        let places = Table::try_new(Event::NONE, most.next_power_of_two().trailing_zeros())?;
-        Ok(Some(Self { places, most, first: 0, count: 0, lost: 0 }))
-    }
-
-    /// Notes what happened to a connection at this tick.
-    pub(crate) fn note(&mut self, happened: Happened, connection: &Connection, at: u32) {
-        if self.count == self.most {
-            self.lost += 1;
-            return;
-        }
-        let Connection { tuples: [original, reply], from, rule, packets, bytes, created: begun, .. } =
-            *connection;
-        let place = self.first.wrapping_add(self.count) as usize;
-        *self.places.at_mut(place) =
-            Event { happened, at, begun, original, reply, from, rule, packets, bytes };
-        self.count += 1;
-    }
-
-    pub(crate) fn take(&mut self) -> Option<Event> {
-        if self.count == 0 {
-            return None;
-        }
-        let event = *self.places.at(self.first as usize);
-        (self.first, self.count) = (self.first.wrapping_add(1), self.count - 1);
-        Some(event)
-    }
-
-    pub(crate) const fn lost(&self) -> u64 {
-        self.lost
-    }
 }

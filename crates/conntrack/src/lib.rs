@@ -34,6 +34,7 @@ mod nat;
 pub mod nat64;
 mod numbers;
 mod packet;
+mod queue;
 mod saved;
 mod table;
 mod tcp;
@@ -41,7 +42,10 @@ mod tcp;
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
 pub use events::{Cause, Event, Happened};
-pub use nat::{Half, Incomplete, Pool, Rewrite, Target, Translation};
+pub use nat::{
+    Allocation, BlockEvent, Filtering, Half, Incomplete, Pool, Rewrite, Target, Translation,
+    deterministic_inside_of,
+};
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};

@@ -56,7 +56,13 @@ impl Sum {
     }
 
     /// Adds the pseudo header (RFC 9293 section 3.1, RFC 8200 section 8.1). No packet has a length above 65,535.
-    pub fn pseudo_header(self, source: Address, destination: Address, protocol: IpProto, length: usize) -> Self {
+    pub fn pseudo_header(
+        self,
+        source: Address,
+        destination: Address,
+        protocol: IpProto,
+        length: usize,
+    ) -> Self {
         let length = length as u32;
         let sum = self.address(source).address(destination).word(u16::from(protocol.0));
         sum.word((length >> 16) as u16).word(length as u16)

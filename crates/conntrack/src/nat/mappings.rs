@@ -3,6 +3,8 @@
 use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{Address, FlowHasher, IpProto};
 
+use super::blocks::{Blocks, NO_BLOCK, Place};
+use super::mapped::Mapped;
 use crate::index::Index;
 use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
@@ -22,19 +24,31 @@ pub(crate) struct Inside {
     pub(crate) zone: Zone,
 }
 
+/// Both ends of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) inside: Inside,
+    pub(crate) outside: End,
+}
+
 #[derive(Clone, Copy)]
 struct Mapping {
     inside: Inside,
     outside: End,
+    kind: Mapped,
     /// Connections that have it.
     count: u32,
+    /// The number of its block.
+    block: u32,
 }
 
 const NO_END: End = End { address: Address::UNSPECIFIED, port: 0 };
 const FREE: Mapping = Mapping {
     inside: Inside { end: NO_END, protocol: IpProto(0), zone: Zone(0) },
     outside: NO_END,
+    kind: Mapped::NONE,
     count: 0,
+    block: NO_BLOCK,
 };
 
 /// The mappings, by both of their ends.
@@ -43,15 +57,16 @@ pub(crate) struct Mappings {
     by_inside: Index,
     by_outside: Index,
     numbers: Numbers,
+    pub(crate) blocks: Blocks,
 }
 
 impl Mappings {
-    /// For at most so many mappings.
-    pub(crate) fn new(most: u32) -> Result<Self, NoMemory> {
+    /// For at most so many mappings, with these blocks.
+    pub(crate) fn new(most: u32, blocks: Blocks) -> Result<Self, NoMemory> {
         let order = most.max(1).next_power_of_two().trailing_zeros();
         let (by_inside, by_outside) = (Index::new(most)?, Index::new(most)?);
         let numbers = Numbers::new(most)?;
-        Ok(Self { mappings: Table::try_new(FREE, order)?, by_inside, by_outside, numbers })
+        Ok(Self { mappings: Table::try_new(FREE, order)?, by_inside, by_outside, numbers, blocks })
     }
 
     /// The port that stands for an end inside at an address of a pool.
@@ -64,9 +79,10 @@ impl Mappings {
         Some(self.mappings.at(it as usize).outside.port)
     }
 
-    /// The end inside that an end of a pool stands for.
-    pub(crate) fn inside_of(&self, hasher: &FlowHasher, outside: &Inside) -> Option<End> {
-        Some(self.mappings.at(self.find_outside(hasher, outside)? as usize).inside.end)
+    /// The end inside that an end of a pool stands for, and the kind of the mapping.
+    pub(crate) fn inside_of(&self, hasher: &FlowHasher, outside: &Inside) -> Option<(End, Mapped)> {
+        let mapping = self.mappings.at(self.find_outside(hasher, outside)? as usize);
+        Some((mapping.inside.end, mapping.kind))
     }
 
     fn find_outside(&self, hasher: &FlowHasher, outside: &Inside) -> Option<u32> {
@@ -80,35 +96,51 @@ impl Mappings {
     /// Whether an end of a pool stands for no end, or for this one.
     pub(crate) fn is_free_for(&self, hasher: &FlowHasher, inside: &Inside, outside: End) -> bool {
         let taken = self.inside_of(hasher, &Inside { end: outside, ..*inside });
-        taken.is_none_or(|end| end == inside.end)
+        taken.is_none_or(|(end, _)| end == inside.end)
     }
 
     /// Counts another connection of a mapping, which begins with the first. Returns false, and changes nothing, if
-    /// there is no room for it, or the end outside stands for another one.
-    pub(crate) fn add(&mut self, hasher: &FlowHasher, inside: &Inside, outside: End) -> bool {
-        let known = self.find_outside(hasher, &Inside { end: outside, ..*inside });
+    /// there is no room for it, or the end outside, or its block, is another one's.
+    pub(crate) fn add(&mut self, hasher: &FlowHasher, ends: &Ends, of: Mapped) -> bool {
+        let Ends { inside, outside } = *ends;
+        let known = self.find_outside(hasher, &Inside { end: outside, ..inside });
         if let Some(it) = known {
             let mapping = self.mappings.at_mut(it as usize);
-            let is_same = mapping.inside == *inside;
+            let is_same = mapping.inside == inside;
             mapping.count += u32::from(is_same);
             return is_same;
         }
         let Some(it) = self.numbers.take() else { return false };
-        *self.mappings.at_mut(it as usize) = Mapping { inside: *inside, outside, count: 1 };
-        self.by_inside.insert(hash_of(hasher, inside, inside.end), it);
-        self.by_outside.insert(hash_of(hasher, inside, outside), it);
+        let mut block = NO_BLOCK;
+        if let Some(size) = of.block_size() {
+            let place = Place::of(outside.address, inside.zone, outside.port, size);
+            let Some(assigned) = self.blocks.add(hasher, &inside, place) else {
+                self.numbers.give(it);
+                return false;
+            };
+            block = assigned;
+        }
+        *self.mappings.at_mut(it as usize) = Mapping { inside, outside, kind: of.kind(), count: 1, block };
+        self.by_inside.insert(hash_of(hasher, &inside, inside.end), it);
+        self.by_outside.insert(hash_of(hasher, &inside, outside), it);
         true
     }
 
     /// Undoes [`Mappings::add`].
-    pub(crate) fn remove(&mut self, hasher: &FlowHasher, inside: &Inside, outside: End) {
-        let Some(it) = self.find_outside(hasher, &Inside { end: outside, ..*inside }) else { return };
+    pub(crate) fn remove(&mut self, hasher: &FlowHasher, ends: &Ends) {
+        let Ends { inside, outside } = *ends;
+        let Some(it) = self.find_outside(hasher, &Inside { end: outside, ..inside }) else { return };
         let mapping = self.mappings.at_mut(it as usize);
         mapping.count -= 1;
-        if mapping.count == 0 {
-            self.numbers.give(it);
-            self.by_inside.remove(hash_of(hasher, inside, inside.end), it);
-            self.by_outside.remove(hash_of(hasher, inside, outside), it);
+        if mapping.count > 0 {
+            return;
+        }
+        let block = mapping.block;
+        self.numbers.give(it);
+        self.by_inside.remove(hash_of(hasher, &inside, inside.end), it);
+        self.by_outside.remove(hash_of(hasher, &inside, outside), it);
+        if block != NO_BLOCK {
+            self.blocks.remove(hasher, inside.protocol, block);
         }
     }
 }

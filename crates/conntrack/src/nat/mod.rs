@@ -3,15 +3,24 @@
 //! A translated connection has a reply tuple that is not the original one reversed, so one look-up finds both
 //! directions as their packets arrive. Source translation maps an end (address and port) to the same end of a pool for
 //! all destinations (RFC 4787 REQ-1), keeps all connections of an address on one address of the pool (REQ-2), never
-//! gives one end to two (REQ-3), and keeps the port if it is free.
+//! gives one end to two (REQ-3), and keeps the port if it is free. A pool's [`Allocation`] says which ports an address
+//! inside may get.
 
+mod blocks;
+mod deterministic;
 mod edit;
+mod mapped;
 mod mappings;
 mod pool;
 mod rewrite;
 
+pub use blocks::BlockEvent;
+pub(crate) use blocks::{Blocks, Place};
+pub use deterministic::deterministic_inside_of;
+pub(crate) use deterministic::share_of;
 pub use edit::Half;
-pub(crate) use mappings::{End, Inside, Mappings};
-pub use pool::{Pool, Target, Translation};
-pub(crate) use pool::{address_of, can_be_translated, has_free_ports};
+pub(crate) use mapped::{Mapped, block_size};
+pub(crate) use mappings::{End, Ends, Inside, Mappings};
+pub use pool::{Allocation, Filtering, Pool, Target, Translation};
+pub(crate) use pool::{Offer, can_be_translated, count, has_free_ports, offer};
 pub use rewrite::{Incomplete, Rewrite};

@@ -84,6 +84,11 @@ impl Tuple {
         }
     }
 
+    /// Whether it has ports, or the identifier of a query.
+    pub(crate) const fn has_port(&self) -> bool {
+        self.protocol.has_ports() || self.query != 0
+    }
+
     /// With another source port, or identifier of a query.
     pub(crate) const fn with_source_port(self, source_port: u16) -> Self {
         let destination_port = if self.query == 0 { self.destination_port } else { source_port };

@@ -11,7 +11,7 @@
 //!   80  rule                               u32     136  state of TCP, else zeros      48
 //!   84  age                                u32     184  zeros                          8
 //!   88  time until it ends                 u32     192
-//!   92  flags: 1 answered, 2 its source has a mapping, 4 its source is decided  u32
+//!   92  flags: 1 answered, 2 its source is decided; bits 8 to 15: its mappings  u32
 //!   96  zeros                                8
 //!
 //!       TCP    136  20 for each end: last sequence number sent, offered, window, mark, acknowledged   5 × u32
@@ -21,6 +21,7 @@
 use netvm_wire::{Address, IpProto};
 
 use crate::connection::{Connection, Origin};
+use crate::nat::Mapped;
 use crate::packet::tuple::{Tuple, Zone};
 use crate::tcp::{SAVED_TCP, Tcp};
 
@@ -48,8 +49,8 @@ const TCP: usize = 136;
 const END_ZEROS: usize = TCP + SAVED_TCP;
 
 const ANSWERED: u32 = 1;
-const MAPPED: u32 = 2;
-const SETTLED: u32 = 4;
+const SETTLED: u32 = 2;
+const MAPPED: u32 = 8;
 
 /// A record, and a place in it.
 type Record = [u8; SavedConnection::SIZE];
@@ -130,8 +131,9 @@ impl SavedConnection {
             put(&mut record, BYTES + 8 * n, &it.bytes[n].to_le_bytes());
         }
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        let flags =
-            flag(it.is_answered, ANSWERED) | flag(it.is_mapped, MAPPED) | flag(it.is_settled, SETTLED);
+        let flags = flag(it.is_answered, ANSWERED)
+            | flag(it.is_settled, SETTLED)
+            | u32::from(it.mapped.byte()) << MAPPED;
         let words = [(RULE, it.rule), (AGE, it.age(0)), (LEFT, it.deadline), (FLAGS, flags)];
         for (at, word) in words {
             put(&mut record, at, &word.to_le_bytes());
@@ -159,7 +161,7 @@ impl SavedConnection {
         };
         let is_sound = one_family
             && zeros == 0
-            && flags & !(ANSWERED | MAPPED | SETTLED) == 0
+            && flags & !(ANSWERED | SETTLED | 0xff << MAPPED) == 0
             && has_query(original, 0)
             && has_query(reply, 1)
             && original.reversed().query == reply.query
@@ -175,7 +177,7 @@ impl SavedConnection {
             from: u16_at(record, PORT),
             is_answered: flags & ANSWERED != 0,
             is_translated: *reply != original.reversed(),
-            is_mapped: flags & MAPPED != 0,
+            mapped: Mapped::of_byte((flags >> MAPPED) as u8)?,
             is_settled: flags & SETTLED != 0,
             ..Connection::FREE
         };

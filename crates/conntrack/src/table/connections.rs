@@ -8,12 +8,13 @@ use super::slots::Slots;
 use crate::Packet;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};
-use crate::events::{Cause, Events, Happened};
+use crate::events::{Cause, Event, Happened};
 use crate::index::Index;
-use crate::nat::Mappings;
+use crate::nat::{Blocks, Mappings};
 use crate::packet::fragments::Fragments;
 use crate::packet::kind::Kind;
 use crate::packet::tuple::Tuple;
+use crate::queue::Queue;
 
 /// Why a connection does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub struct Connections {
     hand: u32,
     pub(super) ended: Ended,
     pub(super) begun: u64,
-    pub(super) events: Option<Events>,
+    pub(super) events: Option<Queue<Event>>,
     /// The latest tick that a caller has given.
     pub(super) now: u32,
 }
@@ -99,9 +100,7 @@ impl Connections {
             config: config.clone(),
             hasher: FlowHasher::new(),
             stable: config.mapping_key.map_or_else(FlowHasher::new, FlowHasher::with_key),
-            mappings: (config.mappings > 0)
-                .then(|| Mappings::new(config.mappings.min(1 << 28)))
-                .transpose()?,
+            mappings: mappings_of(config)?,
             slots: Slots::new(sessions)?,
             index: Index::new(2 * sessions)?,
             counts: Counts::new(config.quotas, sessions)?,
@@ -109,7 +108,7 @@ impl Connections {
             hand: 0,
             ended: Ended::default(),
             begun: 0,
-            events: Events::new(config.events)?,
+            events: Queue::new(config.events, Event::NONE)?,
             now: 0,
         })
     }
@@ -153,7 +152,7 @@ impl Connections {
     pub(super) fn remove(&mut self, slot: u32) {
         let connection = *self.slots.get(slot);
         let Connection { tuples, from, .. } = connection;
-        self.remove_mapping(&connection);
+        self.remove_mappings(&connection);
         for (direction, tuple) in tuples.iter().enumerate() {
             self.index.remove(tuple.hash(&self.hasher), slot << 1 | direction as u32);
         }
@@ -173,7 +172,7 @@ impl Connections {
     /// Notes what happened to a connection.
     pub(super) fn note(&mut self, slot: u32, happened: Happened) {
         if let Some(events) = &mut self.events {
-            events.note(happened, self.slots.get(slot), self.now);
+            events.push(Event::new(happened, self.slots.get(slot), self.now));
         }
     }
 
@@ -192,4 +191,13 @@ impl Connections {
         }
         count
     }
+}
+
+/// Room for mappings, if there are to be any.
+fn mappings_of(config: &Config) -> Result<Option<Mappings>, NoMemory> {
+    if config.mappings == 0 {
+        return Ok(None);
+    }
+    let blocks = Blocks::new(config.blocks.min(1 << 28), config.block_events)?;
+    Mappings::new(config.mappings.min(1 << 28), blocks).map(Some)
 }

@@ -43,7 +43,7 @@ impl Connections {
         if self.slots.is_full() {
             return Err(Refusal::Full);
         }
-        if connection.tuples.iter().any(|tuple| self.has(tuple)) || !self.add_mapping(connection) {
+        if connection.tuples.iter().any(|tuple| self.has(tuple)) || !self.add_mappings(connection) {
             return Err(Refusal::NoPort);
         }
         let slot = self.add(connection);

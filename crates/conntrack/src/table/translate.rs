@@ -1,26 +1,18 @@
 //! [`Connections::confirm_translated`]: begins connections that are translated.
 
-use netvm_wire::{Address, FlowHasher, PortRange};
+mod ports;
 
+use netvm_wire::Address;
+
+use self::ports::{Chosen, Wanted};
 use super::connections::{Connections, Refusal};
 use crate::Packet;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::Happened;
-use crate::nat::{End, Inside, Pool, Target, Translation, address_of, can_be_translated, has_free_ports};
+use crate::nat::{
+    End, Ends, Filtering, Inside, Mapped, Pool, Target, Translation, can_be_translated, has_free_ports,
+};
 use crate::packet::tuple::Tuple;
-
-/// Ports that are tried for a mapping, at most, as in Linux.
-const ATTEMPTS: u32 = 128;
-
-/// A connection whose source is to be chosen.
-#[derive(Clone, Copy)]
-struct Wanted {
-    original: Tuple,
-    /// Its packets, with the destination that they leave with.
-    forward: Tuple,
-    /// The reply tuple that it has in the table.
-    current: Option<Tuple>,
-}
 
 impl Connections {
     /// Like [`Connections::confirm`], for a connection that is translated from its first packet on.
@@ -58,12 +50,11 @@ impl Connections {
                 return Err(Refusal::NotTranslatable);
             }
             let wanted = Wanted { original, forward: before.reversed(), current: Some(before) };
-            new.is_mapped = original.protocol.has_ports() || original.query != 0;
-            new.tuples[1] = self.choose_source(&wanted, sources)?.reversed();
+            self.choose_for(&mut new, &wanted, sources)?;
             new.is_translated = new.tuples[1] != original.reversed();
         }
         let is_moved = new.tuples[1] != before;
-        if is_moved && self.has(&new.tuples[1]) || !self.add_mapping(&new) {
+        if is_moved && self.has(&new.tuples[1]) || !self.add_source_mapping(&new) {
             return Err(Refusal::NoPort);
         }
         if is_moved {
@@ -78,16 +69,17 @@ impl Connections {
         Ok(())
     }
 
-    /// The end inside that the destination of a packet stands for, by the mapping of another connection: where a packet
-    /// leads if the translation filters independently of the other end (RFC 4787 section 5), or if its sender is
-    /// inside, too (REQ-9).
+    /// Where a packet leads that begins a connection: to the end inside that its destination stands for, by the mapping
+    /// of another connection. So packets from outside reach ends whose pool filters independently of the other end (RFC
+    /// 4787 section 5), and those `from_inside` reach all (REQ-9). Begin the connection with this destination.
     #[must_use]
-    pub fn target_of(&self, packet: &Packet<'_>) -> Option<Target> {
+    pub fn target_of(&self, packet: &Packet<'_>, from_inside: bool) -> Option<Target> {
         let key = packet.key;
         let end = End { address: key.destination, port: key.destination_port };
         let outside = Inside { end, protocol: key.protocol, zone: packet.zone };
-        let inside = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
-        Some(Target { address: inside.address, port: Some(inside.port) })
+        let (inside, kind) = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
+        let is_allowed = from_inside || kind.filtering() == Filtering::EndpointIndependent;
+        is_allowed.then_some(Target { address: inside.address, port: Some(inside.port) })
     }
 
     /// Chooses the reply tuple of a connection that is about to begin.
@@ -108,73 +100,74 @@ impl Connections {
                 return Err(Refusal::NotTranslatable);
             }
             forward.destination_port = port;
+            new.tuples[1] = forward.reversed();
+            if let Some(kind) = self.mapping_of(&target_ends(new)) {
+                new.mapped = new.mapped.with_target(kind);
+            }
         }
         if !translation.sources.is_empty() {
-            new.is_mapped = original.protocol.has_ports() || original.query != 0;
-            forward =
-                self.choose_source(&Wanted { original, forward, current: None }, translation.sources)?;
+            self.choose_for(new, &Wanted { original, forward, current: None }, translation.sources)?;
         }
-        new.tuples[1] = forward.reversed();
         new.is_translated = new.tuples[1] != original.reversed();
         new.is_settled = !translation.sources.is_empty();
         Ok(())
     }
 
-    /// Chooses the source that stands for that of the original tuple. Returns the tuple of packets with it.
-    fn choose_source(&self, wanted: &Wanted, pools: &[Pool]) -> Result<Tuple, Refusal> {
-        let original = &wanted.original;
-        let inside = inside(original);
-        let (address, ports) = address_of(pools, paired(&self.stable, &inside)).ok_or(Refusal::NoPort)?;
-        let source = same_family(address, original)?;
-        let forward = Tuple { source, ..wanted.forward };
-        if !original.protocol.has_ports() && original.query == 0 {
-            return Ok(forward);
+    /// Chooses the source of a connection: its reply tuple, and what it says of its mapping.
+    fn choose_for(&self, new: &mut Connection, wanted: &Wanted, pools: &[Pool]) -> Result<(), Refusal> {
+        let Chosen { forward, block_size, filtering } = self.choose_source(wanted, pools)?;
+        new.tuples[1] = forward.reversed();
+        if wanted.original.has_port() {
+            new.mapped = new.mapped.with_source(block_size, filtering);
         }
-        let mappings = self.mappings.as_ref().ok_or(Refusal::NoPort)?;
-        let port = match mappings.port_of(&self.hasher, &inside, address) {
-            Some(port) => port,
-            None => self.choose_port(&Wanted { forward, ..*wanted }, ports).ok_or(Refusal::NoPort)?,
-        };
-        Ok(forward.with_source_port(port))
+        Ok(())
     }
 
-    /// A port for a mapping: the same one, or the first that is free from one on which a keyed hash says.
-    fn choose_port(&self, wanted: &Wanted, ports: PortRange) -> Option<u16> {
-        let (inside, mappings) = (inside(&wanted.original), self.mappings.as_ref()?);
-        let is_free = |port: u16| {
-            let end = End { address: wanted.forward.source, port };
-            let reply = wanted.forward.with_source_port(port).reversed();
-            mappings.is_free_for(&self.hasher, &inside, end)
-                && (wanted.current == Some(reply) || !self.has(&reply))
-        };
-        if ports.contains(inside.end.port) && is_free(inside.end.port) {
-            return Some(inside.end.port);
-        }
-        let count = u32::from(ports.last() - ports.first()) + 1;
-        let [a, b] = inside.end.address.words();
-        let rest =
-            u64::from(inside.end.port) | u64::from(inside.protocol.0) << 16 | u64::from(inside.zone.0) << 24;
-        let start = (self.stable.words([a, b, rest, 2, 0]) >> 32) as u32 % count;
-        let candidate = |n: u32| ports.first() + ((start + n) % count) as u16;
-        let mut candidates = (0..count.min(ATTEMPTS)).map(candidate);
-        candidates.find(|port| has_free_ports(inside.protocol) && is_free(*port))
+    /// The kind of the mapping with these ends.
+    fn mapping_of(&self, ends: &Ends) -> Option<Mapped> {
+        let outside = Inside { end: ends.outside, ..ends.inside };
+        let (end, kind) = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
+        (end == ends.inside.end).then_some(kind)
     }
 
-    /// Notes the mapping of a connection that begins. Returns false if there is no room for it.
-    pub(super) fn add_mapping(&mut self, connection: &Connection) -> bool {
-        if !connection.is_mapped {
-            return true;
+    /// Notes the mappings of a connection that begins. Returns false if there is no room for them.
+    pub(super) fn add_mappings(&mut self, connection: &Connection) -> bool {
+        if !self.add_source_mapping(connection) {
+            return false;
         }
-        let (inside, outside) = (inside(&connection.tuples[0]), outside(connection));
-        self.mappings.as_mut().is_some_and(|mappings| mappings.add(&self.hasher, &inside, outside))
+        if connection.mapped.has_target() && !self.add_ends(&target_ends(connection), connection) {
+            self.remove_source_mapping(connection);
+            return false;
+        }
+        true
     }
 
-    /// Undoes [`Connections::add_mapping`].
-    pub(super) fn remove_mapping(&mut self, connection: &Connection) {
-        if connection.is_mapped
-            && let Some(mappings) = &mut self.mappings
-        {
-            mappings.remove(&self.hasher, &inside(&connection.tuples[0]), outside(connection));
+    fn add_source_mapping(&mut self, connection: &Connection) -> bool {
+        !connection.mapped.has_source() || self.add_ends(&source_ends(connection), connection)
+    }
+
+    fn add_ends(&mut self, ends: &Ends, connection: &Connection) -> bool {
+        let Self { mappings, hasher, .. } = self;
+        mappings.as_mut().is_some_and(|mappings| mappings.add(hasher, ends, connection.mapped))
+    }
+
+    /// Undoes [`Connections::add_mappings`].
+    pub(super) fn remove_mappings(&mut self, connection: &Connection) {
+        self.remove_source_mapping(connection);
+        if connection.mapped.has_target() {
+            self.remove_ends(&target_ends(connection));
+        }
+    }
+
+    fn remove_source_mapping(&mut self, connection: &Connection) {
+        if connection.mapped.has_source() {
+            self.remove_ends(&source_ends(connection));
+        }
+    }
+
+    fn remove_ends(&mut self, ends: &Ends) {
+        if let Some(mappings) = &mut self.mappings {
+            mappings.remove(&self.hasher, ends);
         }
     }
 }
@@ -184,15 +177,18 @@ const fn inside(original: &Tuple) -> Inside {
     Inside { end, protocol: original.protocol, zone: original.zone }
 }
 
-const fn outside(connection: &Connection) -> End {
-    let reply = &connection.tuples[1];
-    End { address: reply.destination, port: reply.destination_port }
+/// The mapping of the source of a connection.
+const fn source_ends(connection: &Connection) -> Ends {
+    let [original, reply] = &connection.tuples;
+    let outside = End { address: reply.destination, port: reply.destination_port };
+    Ends { inside: inside(original), outside }
 }
 
-/// A number that is the same for all connections of an address.
-fn paired(hasher: &FlowHasher, inside: &Inside) -> u64 {
-    let [a, b] = inside.end.address.words();
-    hasher.words([a, b, inside.zone.0.into(), 3, 0])
+/// The mapping by which a connection leads to its target.
+const fn target_ends(connection: &Connection) -> Ends {
+    let [original, reply] = &connection.tuples;
+    let outside = End { address: original.destination, port: original.destination_port };
+    Ends { inside: inside(reply), outside }
 }
 
 fn same_family(address: Address, like: &Tuple) -> Result<Address, Refusal> {

@@ -2,7 +2,9 @@
 
 use super::connections::{Connections, Ended};
 use crate::connection::{Connection, ConnectionId};
-use crate::events::{Cause, Event, Events};
+use crate::events::{Cause, Event};
+use crate::nat::BlockEvent;
+use crate::queue::Queue;
 
 impl Connections {
     /// A connection, if it still lives.
@@ -63,7 +65,20 @@ impl Connections {
     /// Events that found the queue full.
     #[must_use]
     pub fn events_lost(&self) -> u64 {
-        self.events.as_ref().map_or(0, Events::lost)
+        self.events.as_ref().map_or(0, Queue::lost)
+    }
+
+    /// The oldest event of blocks of ports that was not taken. Without
+    /// [`Config::block_events`](crate::Config::block_events) there is none.
+    pub fn take_block_event(&mut self) -> Option<BlockEvent> {
+        self.mappings.as_mut()?.blocks.events.as_mut()?.take()
+    }
+
+    /// Events of blocks that found the queue full.
+    #[must_use]
+    pub fn block_events_lost(&self) -> u64 {
+        let events = self.mappings.as_ref().and_then(|mappings| mappings.blocks.events.as_ref());
+        events.map_or(0, Queue::lost)
     }
 
     /// Slots, for [`Connections::page`].

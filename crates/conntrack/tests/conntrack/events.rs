@@ -71,7 +71,7 @@ fn an_event_says_why_a_connection_ended() {
 fn a_source_that_is_translated_later_has_an_event() {
     let mut rig = rig(4, 4);
     let outside = "203.0.113.1".parse::<std::net::IpAddr>().unwrap().into();
-    let pool = Pool { first: outside, last: outside, ports: PortRange::new(1, 9).unwrap() };
+    let pool = Pool::new(outside, outside, PortRange::new(1, 9).unwrap());
     let id = rig.confirm(&udp(false)).unwrap();
     rig.table.settle_source(id, &[pool]).unwrap();
     rig.table.settle_source(id, &[pool]).unwrap();

@@ -14,7 +14,7 @@ fn some() -> Rig {
     let mut rig = Rig::new(&Config { sessions: 16, mappings: 16, ..Config::default() });
     (rig.now, rig.port, rig.rule) = (1000, 5, 77);
     let outside = "203.0.113.1".parse::<std::net::IpAddr>().unwrap().into();
-    let pool = [Pool { first: outside, last: outside, ports: PortRange::new(1, 9).unwrap() }];
+    let pool = [Pool::new(outside, outside, PortRange::new(1, 9).unwrap())];
     for port in 1..=3 {
         rig.pass(&segment(false, TcpFlags::SYN, 1, 0).frame_at(port));
         rig.pass(&segment(true, TcpFlags::SYN | TcpFlags::ACK, 1, 2).frame_at(port));

@@ -3,13 +3,15 @@
 
 mod rules;
 
+use std::sync::Arc;
+
 use netvm_conntrack::{Connection, Pool, Target};
 use netvm_model::{Host, NatRule};
 use netvm_wire::{FlowKey, PortRange};
 
 use crate::ids::{PortId, put};
 use crate::router::RouterPath;
-use rules::{DestinationRule, Interface, SourceRule, interfaces_on};
+use rules::{DestinationRule, Interface, SourceRule, interfaces_on, own_addresses};
 
 /// The ports that stand for sources behind the port that they send to.
 const HAIRPIN_PORTS: PortRange = match PortRange::new(1024, u16::MAX) {
@@ -50,7 +52,7 @@ impl SourceChoice<'_> {
 
 impl Nat {
     /// The rules of a host; `None` if it has none. `routers` have the addresses of interfaces, by number.
-    pub(crate) fn of(host: &Host, routers: &[Option<std::sync::Arc<RouterPath>>]) -> Option<Self> {
+    pub(crate) fn of(host: &Host, routers: &[Option<Arc<RouterPath>>]) -> Option<Self> {
         if host.nat.is_empty() {
             return None;
         }
@@ -62,7 +64,10 @@ impl Nat {
             let received =
                 host.nat.iter().filter(|rule| !rule.matches.is_egress() && takes(&rule.matches.from));
             let received = received.flat_map(|rule| {
-                on(rule).into_iter().filter_map(|interface| DestinationRule::new(rule, interface))
+                let interfaces_of = on(rule);
+                let local = rule.local_to.map(|router| own_addresses(routers, router));
+                let rule = move |interface| DestinationRule::new(rule, interface, local.clone());
+                interfaces_of.into_iter().filter_map(rule)
             });
             let sent = host.nat.iter().filter(|rule| rule.matches.to.contains(&port.id));
             let sent = sent.flat_map(|rule| {
@@ -73,6 +78,11 @@ impl Nat {
             put(&mut nat.sources, port.id.index(), sent);
         }
         Some(nat)
+    }
+
+    /// Whether hosts outside are behind a port: sources of connections that leave by it are translated.
+    pub(crate) fn is_outside(&self, port: PortId) -> bool {
+        self.sources.get(port.index()).and_then(Option::as_ref).is_some_and(|rules| !rules.is_empty())
     }
 
     /// Where the first packet of a connection leads that `from` has received; `None`: where it says itself. `hash`: the
@@ -94,7 +104,7 @@ impl Nat {
             Some(rule) => rule.choice(key),
             None if from == out && of.has_other_destination() => {
                 let address = of.original().destination;
-                SourceChoice::OfOne(Pool { first: address, last: address, ports: HAIRPIN_PORTS })
+                SourceChoice::OfOne(Pool::new(address, address, HAIRPIN_PORTS))
             }
             None => SourceChoice::Itself,
         }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use netvm_conntrack::{Pool, Target};
-use netvm_model::{AddressRange, Match, NatAction, NatAddresses, NatRule, NatTarget, SourceNat};
+use netvm_conntrack::{Allocation, Filtering, Pool, Target};
+use netvm_model::{
+    AddressRange, Match, NatAction, NatAddresses, NatRule, NatTarget, PortAllocation, RouterId, SourceNat,
+};
 use netvm_wire::{Address, FlowKey, IpNet, PortRange, VlanId};
 
 use super::SourceChoice;
@@ -24,6 +26,13 @@ pub(super) fn interfaces_on(routers: &[Option<Arc<RouterPath>>], port: PortId) -
     here.map(|interface| Interface { vlan: interface.vlan, own: interface.own }).collect()
 }
 
+/// All addresses of a router: of IPv6, the first of each interface.
+pub(super) fn own_addresses(routers: &[Option<Arc<RouterPath>>], router: RouterId) -> Arc<[Address]> {
+    let Some(router) = routers.get(router.index()).and_then(Option::as_ref) else { return Arc::default() };
+    let of_interfaces = router.interfaces.iter().flat_map(|interface| interface.own).flatten();
+    of_interfaces.chain(router.own.all().iter().map(|bits| Address::from_v4_bits(*bits))).collect()
+}
+
 /// Whether an action needs the address of an interface.
 pub(super) fn names_interface(action: &NatAction) -> bool {
     match action {
@@ -39,15 +48,20 @@ struct Takes {
     matches: Match,
     /// The tag of the interface whose addresses it uses; `None`: any.
     vlan: Option<Option<VlanId>>,
+    /// The family; `None`: both.
+    is_v4: Option<bool>,
 }
 
 impl Takes {
     fn new(rule: &NatRule, interface: Option<&Interface>) -> Self {
-        Self { matches: rule.matches.clone(), vlan: interface.map(|interface| interface.vlan) }
+        let vlan = interface.map(|interface| interface.vlan);
+        Self { matches: rule.matches.clone(), vlan, is_v4: rule.action.is_v4() }
     }
 
     fn fits(&self, key: &FlowKey) -> bool {
-        self.vlan.is_none_or(|vlan| vlan == key.vlan) && self.matches.fits_key(key)
+        self.vlan.is_none_or(|vlan| vlan == key.vlan)
+            && self.is_v4.is_none_or(|is_v4| is_v4 == key.source.is_v4())
+            && self.matches.fits_key(key)
     }
 }
 
@@ -56,7 +70,10 @@ impl Takes {
 pub(super) struct DestinationRule {
     takes: Takes,
     to: To,
+    /// Addresses of the interface that receives the packets.
     own: [Option<Address>; 2],
+    /// Only packets to these addresses.
+    local: Option<Arc<[Address]>>,
 }
 
 #[derive(Debug)]
@@ -68,7 +85,12 @@ enum To {
 }
 
 impl DestinationRule {
-    pub(super) fn new(rule: &NatRule, interface: Option<&Interface>) -> Option<Self> {
+    /// `local`: the addresses of the router to which the rule is restricted.
+    pub(super) fn new(
+        rule: &NatRule,
+        interface: Option<&Interface>,
+        local: Option<Arc<[Address]>>,
+    ) -> Option<Self> {
         let to = match &rule.action {
             NatAction::Keep => To::Itself,
             NatAction::Network(net) => To::Network(*net),
@@ -79,11 +101,12 @@ impl DestinationRule {
             NatAction::Source(_) => return None,
         };
         let own = interface.map_or([None; 2], |interface| interface.own);
-        Some(Self { takes: Takes::new(rule, interface), to, own })
+        Some(Self { takes: Takes::new(rule, interface), to, own, local })
     }
 
     pub(super) fn fits(&self, key: &FlowKey) -> bool {
-        self.takes.fits(key)
+        let is_local = |local: &Arc<[Address]>| local.contains(&key.destination);
+        self.local.as_ref().is_none_or(is_local) && self.takes.fits(key)
     }
 
     /// Where a packet leads that it takes.
@@ -140,7 +163,7 @@ impl SourceRule {
             From::Network(net) => {
                 let Some(address) = at_same_place(*net, key.source) else { return SourceChoice::Itself };
                 let port = PortRange::single(key.source_port);
-                SourceChoice::OfOne(Pool { first: address, last: address, ports: port })
+                SourceChoice::OfOne(Pool::new(address, address, port))
             }
         }
     }
@@ -148,7 +171,20 @@ impl SourceRule {
 
 /// The pools of a rule, by family.
 fn pools_of(nat: &SourceNat, interface: Option<&Interface>) -> [Box<[Pool]>; 2] {
-    let pool = |range: &AddressRange| Pool { first: range.first, last: range.last, ports: nat.ports };
+    let allocation = match nat.allocation {
+        PortAllocation::Any => Allocation::Any,
+        PortAllocation::Blocks { size, most } => Allocation::Blocks { size, most },
+        PortAllocation::Deterministic { inside } => Allocation::Deterministic { inside },
+    };
+    let filtering = match nat.filtering {
+        netvm_model::Filtering::AddressAndPort => Filtering::AddressAndPort,
+        netvm_model::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+    };
+    let pool = |range: &AddressRange| Pool {
+        allocation,
+        filtering,
+        ..Pool::new(range.first, range.last, nat.ports)
+    };
     let of_family = |n: usize| match &nat.addresses {
         NatAddresses::Ranges(ranges) => {
             ranges.iter().filter(|range| family(range.first) == n).map(pool).collect()

@@ -199,6 +199,11 @@ impl OwnAddresses {
         ((mixed >> 26) as usize, mixed >> 20 & 63)
     }
 
+    /// All of them, sorted.
+    pub(crate) const fn all(&self) -> &[u32] {
+        &self.all
+    }
+
     /// Whether an address may be an own one; false is certain.
     #[inline(always)]
     pub(crate) const fn may_have(&self, address: u32) -> bool {

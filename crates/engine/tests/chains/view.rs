@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
 use netvm_engine::{
-    ChainId, DropReason, Engine, Hypothetical, NfVerdict, RoleId, StartTraceError, Step, TraceSpec, TracedPacket,
+    ChainId, DropReason, Engine, Hypothetical, NfVerdict, RoleId, StartTraceError, Step, TraceSpec,
+    TracedPacket,
 };
 use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
 use netvm_region::NfCounter;

@@ -112,8 +112,10 @@ fn a_trace_of_flooded_packets_is_what_happens() {
         let host = flooding(&mut numbers, &scratch, &frames);
         start(&mut rig, &host, &[]);
         finish(&mut rig);
-        let steps: Vec<_> =
-            frames.iter().map(|frame| rig.engine.trace(Hypothetical::of(PortId(0), frame)).unwrap()).collect();
+        let steps: Vec<_> = frames
+            .iter()
+            .map(|frame| rig.engine.trace(Hypothetical::of(PortId(0), frame)).unwrap())
+            .collect();
         rig.engine.apply(&Host::default()).unwrap();
         let went: Vec<Vec<Vec<u8>>> = (0..5).map(|port| scratch.sent(port)).collect();
         for (number, steps) in (0u16..).zip(&steps) {

@@ -1,9 +1,10 @@
 //! Packets that are tracked and translated, in any order.
 
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Half, Origin, Packet, Pool, Rewrite, Target, Translation, Zone,
+    Allocation, Config, ConnectionId, Connections, Filtering, Half, Origin, Packet, Pool, Rewrite, Target,
+    Translation, Zone,
 };
-use netvm_wire::{Address, ConnState, FlowKey, PortRange, checksum, parse};
+use netvm_wire::{Address, ConnState, FlowKey, IpNet, PortRange, checksum, parse};
 
 use crate::input::Input;
 
@@ -13,8 +14,14 @@ const SESSIONS: u32 = 8;
 pub fn connections(data: &[u8]) {
     let mut input = Input::new(data);
     let pick_up = input.u8().is_multiple_of(2);
-    let config =
-        Config { sessions: SESSIONS, mappings: SESSIONS, fragments: 4, pick_up, ..Config::default() };
+    let config = Config {
+        sessions: SESSIONS,
+        mappings: SESSIONS,
+        blocks: 4,
+        fragments: 4,
+        pick_up,
+        ..Config::default()
+    };
     let mut table = Connections::new(&config).expect("a small table");
     let mut now = u32::MAX - 1000;
     while !input.is_empty() {
@@ -51,11 +58,18 @@ fn pass(table: &mut Connections, packet: &Packet<'_>, now: u32, step: u8) -> Opt
     let is_v4 = packet.key.source.is_v4();
     let last = if is_v4 { 0xffff_cb00_7101 } else { 0x2001_0db8 << 96 };
     let [first, last] = [last, last + 1].map(Address::from_v6_bits);
-    let pools = [Pool { first, last, ports: PortRange::new(4, 7).expect("in order") }];
+    let allocation = match packet.key.source.words()[1] & 3 {
+        0 => Allocation::Any,
+        1 => Allocation::Deterministic { inside: IpNet::new([10, 0, 0, 0].into(), 30).expect("a prefix") },
+        order => Allocation::Blocks { size: order as u16 - 1, most: 2 },
+    };
+    let filtering = if is_v4 { Filtering::EndpointIndependent } else { Filtering::AddressAndPort };
+    let pools =
+        [Pool { allocation, filtering, ..Pool::new(first, last, PortRange::new(4, 7).expect("in order")) }];
     let target = Target { address: first, port: Some(80) };
     let translation = Translation {
         sources: if step & 0x20 == 0 { &[] } else { &pools },
-        destination: (step & 0x40 != 0).then_some(target),
+        destination: if step & 0x40 == 0 { table.target_of(packet, false) } else { Some(target) },
     };
     let begun = table.confirm_translated(packet, Origin::default(), now, translation);
     begun.ok().map(|connection| (connection, false))

@@ -1,5 +1,7 @@
 //! Translation: what is chosen, and what becomes of packets.
 
+mod blocks;
+mod deterministic;
 mod packets;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ fn address(text: &str) -> Address {
 }
 
 fn pool(first: &str, last: &str, ports: [u16; 2]) -> Pool {
-    Pool { first: address(first), last: address(last), ports: PortRange::new(ports[0], ports[1]).unwrap() }
+    Pool::new(address(first), address(last), PortRange::new(ports[0], ports[1]).unwrap())
 }
 
 /// All ports of the address outside.
@@ -206,7 +208,7 @@ fn hosts_inside_reach_each_other_by_their_outer_ends() {
     let hairpin = udp_frame(OTHER_INSIDE, OUTSIDE, [2000, 1000]);
     let key = *parse(&hairpin).unwrap().key();
     let packet = Packet { key: &key, zone: rig.zone, front: &hairpin, length: hairpin.len() };
-    let destination = rig.table.target_of(&packet);
+    let destination = rig.table.target_of(&packet, true);
     assert_eq!(destination, to(INSIDE, 1000));
     let there = rig.through(&hairpin, Translation { sources: &pools, destination }).unwrap();
     assert_eq!(there, udp_frame(OUTSIDE, INSIDE, [2000, 1000]));

@@ -37,7 +37,8 @@ impl Classify for PerConnection {
                 if let Some(nat) = &scope.snapshot.nat {
                     let packets = burst.batch.as_mut_slice();
                     failed = connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
-                    connections.ask_for_targets(nat, scope.side.port(), &mut keys[..count]);
+                    let at = (scope.side.port(), Zone(self.zone));
+                    connections.ask_for_targets(nat, at, &mut keys[..count]);
                 }
                 cl.connections = Some(connections);
             }

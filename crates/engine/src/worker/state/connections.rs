@@ -126,18 +126,26 @@ impl WorkerConnections {
     }
 
     /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.
-    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, from: PortId, keys: &mut [FlowKey]) {
+    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, (from, zone): (PortId, Zone), keys: &mut [FlowKey]) {
         let mut new = self.new_packets(keys.len());
         while new != 0 {
             let n = new.trailing_zeros() as usize;
             new &= new - 1;
             let target = nat.destination(from, &keys[n], self.table.hash_of_source(keys[n].source));
+            let target = target.or_else(|| self.mapped(n, zone, !nat.is_outside(from)));
             self.targets[n] = target;
             if let Some(Target { address, port }) = target {
                 keys[n].destination = address;
                 keys[n].destination_port = port.unwrap_or(keys[n].destination_port);
             }
         }
+    }
+
+    /// The end inside that the destination of packet `n` of the burst stands for, by the mapping of another connection.
+    fn mapped(&self, n: usize, zone: Zone, from_inside: bool) -> Option<Target> {
+        let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
+        let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
+        self.table.target_of(&packet, from_inside)
     }
 
     /// Translates the destinations of packets of the burst that belong to connections, and notes the connections whose

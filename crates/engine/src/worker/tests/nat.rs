@@ -42,7 +42,12 @@ fn masquerade(ports: [u16; 2]) -> NatRule {
         allocation: PortAllocation::Any,
         filtering: Filtering::AddressAndPort,
     });
-    NatRule { name: "masquerade".into(), matches: Match { to: vec![WAN], ..Match::default() }, action }
+    NatRule {
+        name: "masquerade".into(),
+        matches: Match { to: vec![WAN], ..Match::default() },
+        local_to: None,
+        action,
+    }
 }
 
 /// Port 8080 of the address outside leads to port 80 of the server.
@@ -59,7 +64,7 @@ fn publish(from: PortId) -> NatRule {
         ..Match::default()
     };
     let action = NatAction::Destination(DestinationNat { targets: vec![target], health: None });
-    NatRule { name: "web".into(), matches, action }
+    NatRule { name: "web".into(), matches, local_to: None, action }
 }
 
 fn rig(host: Host, nat: &[NatRule]) -> Rig {
@@ -163,6 +168,7 @@ fn hosts_behind_one_port_reach_each_other_by_a_published_port() {
 fn a_rule_that_keeps_ends_the_search() {
     let keep = NatRule {
         name: "local".into(),
+        local_to: None,
         matches: Match {
             to: vec![WAN],
             destination: vec!["198.51.100.0/24".parse().unwrap()],

@@ -91,7 +91,11 @@ fn explore(prefix: &str) {
                 _ => "many",
             };
             let case = format!("v{} {what} {features:?}", packet[0] >> 4);
-            different.entry(case).or_default().push(format!("{packet:02x?}\n  {:02x?}\n {:02x?}", ours.map(|it| normal(&it)), theirs.iter().map(|it| normal(it)).collect::<Vec<_>>()));
+            different.entry(case).or_default().push(format!(
+                "{packet:02x?}\n  {:02x?}\n {:02x?}",
+                ours.map(|it| normal(&it)),
+                theirs.iter().map(|it| normal(it)).collect::<Vec<_>>()
+            ));
         }
     }
     for (case, all) in &different {

@@ -160,7 +160,8 @@ impl<'a> Generator<'a> {
             }
             _ => {
                 self.has(Feature::OtherIcmp);
-                let kinds: &[u8] = if is_v4 { &[9, 10, 13, 14, 15, 17, 18, 40] } else { &[130, 133, 135, 144, 200] };
+                let kinds: &[u8] =
+                    if is_v4 { &[9, 10, 13, 14, 15, 17, 18, 40] } else { &[130, 133, 135, 144, 200] };
                 let kind = kinds[self.below(kinds.len() as u32) as usize];
                 (icmp(is_v4), [&[kind, 0, 0, 0][..], &ports, &data, &[0; 40]].concat())
             }
@@ -230,7 +231,11 @@ impl<'a> Generator<'a> {
         let ends = self.ends(is_v4, from_router);
         let mut message = [&[kind, code, 0, 0][..], &rest, &about].concat();
         seal(&mut message, icmp(is_v4), ends);
-        if is_v4 { self.v4(ends, icmp(true), None, &message, false) } else { self.v6(ends, icmp(false), &message, false) }
+        if is_v4 {
+            self.v4(ends, icmp(true), None, &message, false)
+        } else {
+            self.v6(ends, icmp(false), &message, false)
+        }
     }
 
     fn v4(

@@ -1,0 +1,171 @@
+//! Which end of a pool stands for a source.
+
+use netvm_wire::{FlowHasher, IpProto};
+
+use super::{inside, same_family};
+use crate::nat::{
+    Allocation, End, Filtering, Inside, Mappings, Offer, Place, Pool, block_size, count, has_free_ports,
+    offer, share_of,
+};
+use crate::packet::tuple::Tuple;
+use crate::table::connections::{Connections, Refusal};
+
+/// Ports that are tried for a mapping, at most, as in Linux.
+const MAX_ATTEMPTS: u32 = 128;
+/// Addresses among which an address inside without a block looks for a free one.
+const MAX_ADDRESSES: u64 = 8;
+
+/// A connection whose source is to be chosen.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) original: Tuple,
+    /// Its packets, with the destination that they leave with.
+    pub(super) forward: Tuple,
+    /// The reply tuple that it has in the table.
+    pub(super) current: Option<Tuple>,
+}
+
+/// What was chosen.
+pub(super) struct Chosen {
+    /// The tuple of packets with it.
+    pub(super) forward: Tuple,
+    /// Ports of the block that it is of.
+    pub(super) block_size: Option<u16>,
+    pub(super) filtering: Filtering,
+}
+
+impl Connections {
+    /// Chooses the source that stands for that of the original tuple.
+    pub(super) fn choose_source(&self, wanted: &Wanted, pools: &[Pool]) -> Result<Chosen, Refusal> {
+        let (original, first) = (&wanted.original, pools.first().ok_or(Refusal::NoPort)?);
+        same_family(first.first, original)?;
+        let inside = inside(original);
+        let (paired, mut blocks) = (paired(&self.stable, &inside), None);
+        let (at, port) = match first.allocation {
+            Allocation::Any => {
+                let at = offer(pools, paired.into()).ok_or(Refusal::NoPort)?;
+                (at, self.port_at(wanted, at))
+            }
+            Allocation::Deterministic { inside: net } => {
+                let share = share_of(pools, net, original.source).ok_or(Refusal::NoPort)?;
+                (share, self.port_at(wanted, share))
+            }
+            Allocation::Blocks { size, most } => {
+                let size = block_size(size);
+                let holder = Holder { wanted, inside, pools, paired, size, most: most.into() };
+                let at = self.offer_to_holder(&holder).ok_or(Refusal::NoPort)?;
+                blocks = Some(size);
+                (at, self.port_in_blocks(&holder, at))
+            }
+        };
+        let mut forward = Tuple { source: at.address, ..wanted.forward };
+        if original.has_port() {
+            forward = forward.with_source_port(port.ok_or(Refusal::NoPort)?);
+        }
+        Ok(Chosen { forward, block_size: blocks, filtering: first.filtering })
+    }
+
+    /// The port of a mapping: that which its end inside has already, or a free one.
+    fn port_at(&self, wanted: &Wanted, at: Offer) -> Option<u16> {
+        let mappings = self.mappings.as_ref()?;
+        let known = mappings.port_of(&self.hasher, &inside(&wanted.original), at.address);
+        known.or_else(|| self.free_port(wanted, at))
+    }
+
+    /// The same port, or the first that is free from one on which a keyed hash says: first those of the same parity
+    /// (RFC 4787 REQ-4), then the others.
+    fn free_port(&self, wanted: &Wanted, Offer { address, ports }: Offer) -> Option<u16> {
+        let (inside, mappings) = (inside(&wanted.original), self.mappings.as_ref()?);
+        let own = inside.end.port;
+        let is_free = |port: &u16| self.is_free(mappings, wanted, End { address, port: *port });
+        if ports.contains(own) && is_free(&own) {
+            return Some(own);
+        }
+        let start = start(&self.stable, &inside);
+        let of_parity = |parity: u16| {
+            let first = u32::from(ports.first()) + u32::from((ports.first() ^ parity) & 1);
+            let count = (u32::from(ports.last()) + 2).saturating_sub(first) / 2;
+            (0..count.min(MAX_ATTEMPTS / 2)).map(move |n| (first + (start % count + n) % count * 2) as u16)
+        };
+        let mut candidates = of_parity(own & 1).chain(of_parity(!own & 1));
+        candidates.find(|port| has_free_ports(inside.protocol) && is_free(port))
+    }
+
+    /// Whether an end stands for no other one, and its packets for no other connection's.
+    fn is_free(&self, mappings: &Mappings, wanted: &Wanted, end: End) -> bool {
+        let forward = Tuple { source: end.address, ..wanted.forward };
+        let reply = forward.with_source_port(end.port).reversed();
+        mappings.is_free_for(&self.hasher, &inside(&wanted.original), end)
+            && (wanted.current == Some(reply) || !self.has(&reply))
+    }
+
+    /// The address at which an address inside has blocks, or else one that has a free block.
+    fn offer_to_holder(&self, holder: &Holder<'_>) -> Option<Offer> {
+        let blocks = &self.mappings.as_ref()?.blocks;
+        let count = u64::try_from(count(holder.pools)).unwrap_or(u64::MAX);
+        let number = |n: u64| u128::from(holder.paired % count.max(1)) + u128::from(n);
+        let offers = (0..count.min(MAX_ADDRESSES)).filter_map(|n| offer(holder.pools, number(n)));
+        let has_block =
+            |at: &Offer| blocks.held(&self.hasher, &holder.inside, &holder.place(at)).next().is_some();
+        let has_vacant = |at: &Offer| {
+            let mut vacant =
+                blocks.vacant(&self.hasher, holder.place(at), (at.ports, holder.start(&self.stable)));
+            vacant.next().is_some()
+        };
+        offers.clone().find(has_block).or_else(|| offers.clone().find(has_vacant))
+    }
+
+    /// A port of the blocks that an address inside has at this address, or of another one that nobody has.
+    fn port_in_blocks(&self, holder: &Holder<'_>, at: Offer) -> Option<u16> {
+        let mappings = self.mappings.as_ref()?;
+        if let Some(port) = mappings.port_of(&self.hasher, &holder.inside, at.address) {
+            return Some(port);
+        }
+        let (place, mut most) = (holder.place(&at), holder.most);
+        for (ports, has_free) in mappings.blocks.held(&self.hasher, &holder.inside, &place) {
+            most = most.saturating_sub(1);
+            if has_free && let Some(port) = self.free_port(holder.wanted, Offer { ports, ..at }) {
+                return Some(port);
+            }
+        }
+        let mut vacant = mappings.blocks.vacant(&self.hasher, place, (at.ports, holder.start(&self.stable)));
+        let ports = vacant.next().filter(|_| most > 0)?;
+        self.free_port(holder.wanted, Offer { ports, ..at })
+    }
+}
+
+/// An address inside that has blocks, or wants one.
+struct Holder<'a> {
+    wanted: &'a Wanted,
+    inside: Inside,
+    pools: &'a [Pool],
+    paired: u64,
+    size: u16,
+    most: u32,
+}
+
+impl Holder<'_> {
+    fn place(&self, at: &Offer) -> Place {
+        Place::of(at.address, self.inside.zone, 0, self.size)
+    }
+
+    /// Where the search for a free block begins: the same for all its connections.
+    fn start(&self, hasher: &FlowHasher) -> u32 {
+        let end = End { port: 0, ..self.inside.end };
+        start(hasher, &Inside { end, protocol: IpProto(0), ..self.inside })
+    }
+}
+
+/// A number that is the same for all connections of an address.
+fn paired(hasher: &FlowHasher, inside: &Inside) -> u64 {
+    let [a, b] = inside.end.address.words();
+    hasher.words([a, b, inside.zone.0.into(), 3, 0])
+}
+
+/// Where a search begins, which nobody guesses without the key (RFC 6056).
+fn start(hasher: &FlowHasher, inside: &Inside) -> u32 {
+    let [a, b] = inside.end.address.words();
+    let rest =
+        u64::from(inside.end.port) | u64::from(inside.protocol.0) << 16 | u64::from(inside.zone.0) << 24;
+    (hasher.words([a, b, rest, 2, 0]) >> 32) as u32
+}
