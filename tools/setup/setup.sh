@@ -38,6 +38,7 @@ test_packages=(
     frr     # routing daemons, which the tests of virtual routers run in namespaces; where systemd runs, both packages
     bird2   # start a service that netvm has no use for: systemctl disable --now frr bird
     nftables # a test makes NAT in a router's namespace
+    tayga # NAT64, which the tests compare with
     iptables # iptables-restore checks what the import of rules is tested with
 )
 # What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd

@@ -3,9 +3,10 @@
 use netvm_wire::checksum;
 
 use super::Untranslatable;
+use super::front::Front;
 use super::icmp::{About, Icmp, length_of_about};
 use super::ip::Ip;
-use super::translate::{Counterpart, Front, Packets, Translated};
+use super::packet::{Counterpart, Packets, Translated};
 use super::transport::{Sums, pseudo_header, translate_transport};
 use crate::packet::headers::{Message, message, u16_at};
 

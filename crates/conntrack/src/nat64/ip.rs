@@ -3,7 +3,7 @@
 use netvm_wire::{Address, IpProto, checksum};
 
 use super::Untranslatable;
-use super::translate::Front;
+use super::front::Front;
 use crate::packet::headers::{Extensions, u16_at, u32_at, walk_extensions};
 
 /// The fields of an IPv4 header, or of an IPv6 header with its extension headers.

@@ -11,8 +11,8 @@
 //!
 //! - Traffic class, hop limit and payload stay. The router that forwards the packet decrements the hop limit.
 //! - IPv4 options and IPv6 extension headers are left out. A fragment header becomes the fields of IPv4, and back.
-//! - Without a fragment header, an IPv4 packet of more than 1260 bytes may not be fragmented; a shorter one may, so that
-//!   links with a small MTU stay usable (section 5.1).
+//! - Without a fragment header, an IPv4 packet of more than 1260 bytes may not be fragmented; a shorter one may, so
+//!   that links with a small MTU stay usable (section 5.1).
 //! - An IPv4 packet that may be fragmented is not, whatever its length: if it is too long for a link, the router there
 //!   says so.
 //! - Fragments of ICMP messages are refused, as their checksum covers all of them (section 1.2).
@@ -23,14 +23,18 @@
 //!   is the end of the packet that the error is about.
 
 mod error;
+mod front;
 mod icmp;
 mod ip;
+mod packet;
 mod prefix;
 mod translate;
 mod transport;
 
+pub use front::Front;
+pub use packet::{Counterpart, Ends, Original, Translated};
 pub use prefix::{Prefix, PrefixError};
-pub use translate::{Counterpart, Ends, Front, Original, Translated, translate};
+pub use translate::translate;
 
 /// Why a packet is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

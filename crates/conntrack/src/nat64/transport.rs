@@ -3,9 +3,10 @@
 use netvm_wire::{IpProto, checksum};
 
 use super::Untranslatable;
+use super::front::Front;
 use super::icmp;
 use super::ip::Ip;
-use super::translate::{Front, Packets, Translated};
+use super::packet::{Packets, Translated};
 use crate::packet::headers::{Message, message, u16_at};
 
 /// The checksums of a packet.

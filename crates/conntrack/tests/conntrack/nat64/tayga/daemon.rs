@@ -75,14 +75,14 @@ impl Tayga {
         self.send(packet);
         self.send(&marker(self.markers));
         let (begin, mut packets) = (Instant::now(), Vec::new());
-        while begin.elapsed() < TIMEOUT {
+        loop {
+            assert!(begin.elapsed() < TIMEOUT, "tayga does not answer");
             match self.receive() {
                 Some(packet) if packet.ends_with(&text) && packet[0] >> 4 == 6 => return packets,
                 Some(packet) => packets.push(packet),
                 None => {}
             }
         }
-        panic!("tayga does not answer");
     }
 
     fn send(&self, packet: &[u8]) {

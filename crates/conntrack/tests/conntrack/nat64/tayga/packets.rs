@@ -11,27 +11,31 @@ pub struct Sample {
     pub features: Vec<Feature>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What can be special about a packet, where tayga may do something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    Fragment,
-    Atomic,
-    Options,
+    /// A source route in IPv4.
     SourceRoute,
-    Extensions,
+    /// A routing header with a segment left.
     SegmentsLeft,
+    /// UDP without a checksum.
     NoChecksum,
-    OtherProtocol,
-    OtherIcmp,
-    Error,
+    /// An error about an ICMP message that is no echo request.
+    AboutOtherIcmp,
+    /// An error about a TCP segment without all of its header.
+    AboutCut,
+    /// An error about a fragment.
     AboutFragment,
-    AboutOther,
-    AboutError,
-    AboutExtensions,
-    LengthOfAbout,
-    Mtu,
+    /// An error about a packet with a segment left.
+    AboutSegmentsLeft,
+    /// An error with extensions.
+    Extensions,
+    /// An error with a pointer.
     Pointer,
+    /// The ICMPv6 error "address unreachable".
+    AddressUnreachable,
+    /// An error of an IPv6 router, with a code that a router does not use.
     FromRouter,
-    Long,
 }
 
 /// Addresses of a packet: source and destination.
@@ -48,11 +52,13 @@ pub struct Generator<'a> {
     pub random: Random,
     pub places: &'a Places,
     features: Vec<Feature>,
+    /// Of the next IPv4 packet: identification, offset, and whether more follow.
+    fragment: Option<(u32, u16, bool)>,
 }
 
 impl<'a> Generator<'a> {
     pub fn new(seed: u64, places: &'a Places) -> Self {
-        Self { random: Random(seed), places, features: Vec::new() }
+        Self { random: Random(seed), places, features: Vec::new(), fragment: None }
     }
 
     fn below(&mut self, limit: u32) -> u32 {
@@ -93,8 +99,8 @@ impl<'a> Generator<'a> {
         let length = self.below(most);
         let data = self.bytes(length);
         let (mut protocol, mut segment) = self.segment(is_v4, data);
-        if segment.len() > 1200 {
-            self.has(Feature::Long);
+        if is_about && protocol == icmp(is_v4) && segment[0] != if is_v4 { 8 } else { 128 } {
+            self.has(Feature::AboutOtherIcmp);
         }
         let is_fragment = self.one_in(6);
         let checked = seal(&mut segment, protocol, ends);
@@ -104,23 +110,29 @@ impl<'a> Generator<'a> {
         }
         let mut fragment = None;
         if is_fragment {
-            self.has(if is_about { Feature::AboutFragment } else { Feature::Fragment });
+            if is_about {
+                self.has(Feature::AboutFragment);
+            }
             let at = self.below(segment.len() as u32 / 8 + 1) as usize * 8;
             let identification = self.below(u32::MAX);
             if self.one_in(2) {
-                segment.truncate(at.max(24).min(segment.len()));
+                // The length of all but the last is a multiple of 8.
+                segment.resize(at.max(24), 0);
                 fragment = Some((identification, 0, true));
             } else {
-                segment.drain(..at.min(segment.len()));
-                let offset = (at / 8) as u16 + 3;
-                fragment = Some((identification, offset, self.one_in(2)));
+                segment.drain(..at.min(segment.len() - 1));
+                let is_last = self.one_in(2);
+                if !is_last {
+                    segment.resize((segment.len() + 1).next_multiple_of(8), 0);
+                }
+                fragment = Some((identification, (at / 8) as u16 + 3, !is_last));
             }
         } else if !is_v4 && !is_about && self.one_in(10) {
             fragment = Some((self.below(u32::MAX), 0, false));
-            self.has(Feature::Atomic);
         }
         if is_v4 {
-            self.v4(ends, protocol, fragment, &segment, is_about)
+            self.fragment = fragment;
+            self.v4(ends, protocol, &segment, is_about)
         } else {
             if let Some((identification, offset, more)) = fragment {
                 let mut header = vec![protocol.0, 0];
@@ -153,13 +165,11 @@ impl<'a> Generator<'a> {
                 (icmp(is_v4), [&[kind, 0, 0, 0][..], &ports, &data].concat())
             }
             7 => {
-                self.has(Feature::OtherProtocol);
                 // Those of one family are tried by the tests of headers.
                 let protocols = [47, 50, 99, 132];
                 (IpProto(protocols[self.below(4) as usize]), [self.bytes(24), data].concat())
             }
             _ => {
-                self.has(Feature::OtherIcmp);
                 let kinds: &[u8] =
                     if is_v4 { &[9, 10, 13, 14, 15, 17, 18, 40] } else { &[130, 133, 135, 144, 200] };
                 let kind = kinds[self.below(kinds.len() as u32) as usize];
@@ -170,15 +180,13 @@ impl<'a> Generator<'a> {
 
     /// An error about a packet.
     fn error(&mut self, is_v4: bool) -> Vec<u8> {
-        self.has(Feature::Error);
         let about = if self.one_in(12) {
-            self.has(Feature::AboutError);
             let inner = self.packet(is_v4, false);
             let message = [&[3, 1, 0, 0, 0, 0, 0, 0][..], &inner].concat();
             let mut ends = self.ends(is_v4, false);
             ends.reverse();
             if is_v4 {
-                self.v4(ends, icmp(true), None, &message, true)
+                self.v4(ends, icmp(true), &message, true)
             } else {
                 let message = [&[1, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat();
                 self.v6(ends, icmp(false), &message, true)
@@ -189,6 +197,9 @@ impl<'a> Generator<'a> {
         let header = if is_v4 { usize::from(about[0] & 15) * 4 } else { 40 };
         let kept = header + 8 + self.below(120) as usize;
         let mut about = about[..about.len().min(kept)].to_vec();
+        if about.len() < header + 28 {
+            self.has(Feature::AboutCut);
+        }
         let (mut kind, mut code) = if is_v4 {
             ([3, 3, 3, 11, 12, 4, 5][self.below(7) as usize], self.below(17) as u8)
         } else {
@@ -200,13 +211,11 @@ impl<'a> Generator<'a> {
         let mut rest = [0; 4];
         match (is_v4, kind, code) {
             (true, 3, 4) => {
-                self.has(Feature::Mtu);
-                let mtu = if self.one_in(5) { 0 } else { 500 + self.below(4000) as u16 };
+                let mtu = if self.one_in(5) { 0 } else { 500 + self.below(980) as u16 };
                 rest[2..].copy_from_slice(&mtu.to_be_bytes());
             }
             (false, 2, _) => {
-                self.has(Feature::Mtu);
-                rest = (1280 + self.below(4000)).to_be_bytes();
+                rest = (1280 + self.below(220)).to_be_bytes();
             }
             (true, 12, _) => {
                 self.has(Feature::Pointer);
@@ -217,7 +226,7 @@ impl<'a> Generator<'a> {
                 rest[3] = self.below(44) as u8;
             }
             (true, 3 | 11, _) | (false, 1 | 3, _) if self.one_in(8) => {
-                self.has(Feature::LengthOfAbout);
+                self.has(Feature::Extensions);
                 about.resize(128, 0);
                 rest[usize::from(is_v4)] = if is_v4 { 32 } else { 16 };
                 about.extend([0x20, 0, 0xf4, 0x2d, 0, 8, 1, 1, 0, 0x01, 0x81, 0x01]);
@@ -225,30 +234,26 @@ impl<'a> Generator<'a> {
             _ => {}
         }
         let from_router = self.one_in(3);
-        if from_router {
+        let is_of_router = matches!((kind, code), (1, 0 | 2) | (2, _));
+        if from_router && !is_v4 && !is_of_router {
             self.has(Feature::FromRouter);
+        }
+        if !is_v4 && (kind, code) == (1, 3) {
+            self.has(Feature::AddressUnreachable);
         }
         let ends = self.ends(is_v4, from_router);
         let mut message = [&[kind, code, 0, 0][..], &rest, &about].concat();
         seal(&mut message, icmp(is_v4), ends);
         if is_v4 {
-            self.v4(ends, icmp(true), None, &message, false)
+            self.v4(ends, icmp(true), &message, false)
         } else {
             self.v6(ends, icmp(false), &message, false)
         }
     }
 
-    fn v4(
-        &mut self,
-        ends: Ends,
-        protocol: IpProto,
-        fragment: Option<(u32, u16, bool)>,
-        segment: &[u8],
-        is_about: bool,
-    ) -> Vec<u8> {
+    fn v4(&mut self, ends: Ends, protocol: IpProto, segment: &[u8], is_about: bool) -> Vec<u8> {
         let mut options = Vec::new();
         if self.one_in(8) {
-            self.has(if is_about { Feature::AboutExtensions } else { Feature::Options });
             options = match self.below(if is_about { 2 } else { 4 }) {
                 0 => vec![1, 1, 1, 0],
                 1 => vec![7, 7, 4, 0, 0, 0, 0, 0],
@@ -260,7 +265,7 @@ impl<'a> Generator<'a> {
         }
         let header = 20 + options.len();
         let total = ((header + segment.len()) as u16).to_be_bytes();
-        let (identification, field) = match fragment {
+        let (identification, field) = match self.fragment.take() {
             Some((identification, offset, more)) => (identification as u16, offset | u16::from(more) << 13),
             // A long one that may be fragmented is fragmented by tayga.
             None if segment.len() > 1200 || self.one_in(2) => (self.below(65_536) as u16, 0x4000),
@@ -285,14 +290,13 @@ impl<'a> Generator<'a> {
         let mut next = protocol;
         let mut body = segment.to_vec();
         if self.one_in(8) {
-            self.has(if is_about { Feature::AboutExtensions } else { Feature::Extensions });
             let kinds = [IpProto::HOP_BY_HOP, IpProto::DESTINATION_OPTIONS, IpProto::ROUTING];
             let kind = kinds[self.below(3) as usize];
             let mut extension = vec![next.0, 0, 1, 4, 0, 0, 0, 0];
             if kind == IpProto::ROUTING {
                 extension[3] = self.below(2) as u8;
                 if extension[3] == 1 {
-                    self.has(Feature::SegmentsLeft);
+                    self.has(if is_about { Feature::AboutSegmentsLeft } else { Feature::SegmentsLeft });
                 }
             }
             next = kind;
