@@ -8,6 +8,7 @@ mod model;
 mod nat;
 mod nat64;
 mod others;
+mod rfc;
 mod rig;
 mod saved;
 mod tcp;

@@ -1,8 +1,8 @@
 //! Translation: what is chosen, and what becomes of packets.
 
-mod blocks;
+pub mod blocks;
 mod deterministic;
-mod packets;
+pub mod packets;
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use proptest::prelude::*;
 
 use crate::rig::{Rig, between};
 
-const INSIDE: &str = "10.0.0.1";
-const OTHER_INSIDE: &str = "10.0.0.9";
-const OUTSIDE: &str = "203.0.113.1";
-const REMOTE: &str = "198.51.100.7";
-const ROUTER: &str = "192.0.2.1";
+pub const INSIDE: &str = "10.0.0.1";
+pub const OTHER_INSIDE: &str = "10.0.0.9";
+pub const OUTSIDE: &str = "203.0.113.1";
+pub const REMOTE: &str = "198.51.100.7";
+pub const ROUTER: &str = "192.0.2.1";
 
-fn address(text: &str) -> Address {
+pub fn address(text: &str) -> Address {
     text.parse::<std::net::IpAddr>().unwrap().into()
 }
 
-fn pool(first: &str, last: &str, ports: [u16; 2]) -> Pool {
+pub fn pool(first: &str, last: &str, ports: [u16; 2]) -> Pool {
     Pool::new(address(first), address(last), PortRange::new(ports[0], ports[1]).unwrap())
 }
 
 /// All ports of the address outside.
-fn masquerade() -> [Pool; 1] {
+pub fn masquerade() -> [Pool; 1] {
     [pool(OUTSIDE, OUTSIDE, [1, u16::MAX])]
 }
 
-fn to(address_of: &str, port: u16) -> Option<Target> {
+pub fn to(address_of: &str, port: u16) -> Option<Target> {
     Some(Target { address: address(address_of), port: Some(port) })
 }
 
@@ -41,11 +41,13 @@ fn config() -> Config {
 
 fn rig() -> Rig {
     Rig::new(&config())
+pub fn rig() -> Rig {
+    Rig::new(&Config { sessions: 4096, mappings: 4096, mapping_key: Some(1), ..Config::default() })
 }
 
 impl Rig {
     /// Begins a translated connection.
-    fn begin(&mut self, frame: &[u8], translation: Translation<'_>) -> Result<(), Refusal> {
+    pub fn begin(&mut self, frame: &[u8], translation: Translation<'_>) -> Result<(), Refusal> {
         let key = *parse(frame).unwrap().key();
         let front = &frame[..frame.len().min(256)];
         let packet = Packet { key: &key, zone: self.zone, front, length: frame.len() };
@@ -53,7 +55,7 @@ impl Rig {
     }
 
     /// Passes a packet, which may begin a translated connection, and rewrites it.
-    fn through(&mut self, frame: &[u8], translation: Translation<'_>) -> Option<Vec<u8>> {
+    pub fn through(&mut self, frame: &[u8], translation: Translation<'_>) -> Option<Vec<u8>> {
         let mut tracked = self.look(frame);
         if tracked.state == ConnState::New && tracked.connection.is_none() {
             self.begin(frame, translation).ok()?;
@@ -74,7 +76,7 @@ impl Rig {
     }
 
     /// Passes a packet of a connection that exists.
-    fn known(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+    pub fn known(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         match self.look(frame).connection {
             Some(_) => self.through(frame, Translation::default()),
             None => None,
@@ -82,12 +84,12 @@ impl Rig {
     }
 }
 
-fn udp_frame(from: &str, to: &str, ports: [u16; 2]) -> Vec<u8> {
+pub fn udp_frame(from: &str, to: &str, ports: [u16; 2]) -> Vec<u8> {
     between(from, to).udp(ports[0], ports[1]).payload(b"payload").to_vec().unwrap()
 }
 
 /// The source and its port after source translation.
-fn source_of(frame: &[u8]) -> (Address, u16) {
+pub fn source_of(frame: &[u8]) -> (Address, u16) {
     let key = *parse(frame).unwrap().key();
     (key.source, key.source_port)
 }

@@ -8,7 +8,7 @@ use super::{INSIDE, OUTSIDE, REMOTE, ROUTER, address, masquerade, pool, rig, udp
 use crate::rig::{between, error_about};
 
 /// An ICMP or ICMPv6 error about a frame, with checksums.
-fn error(about: &[u8], from: &str, to: &str) -> Vec<u8> {
+pub fn error(about: &[u8], from: &str, to: &str) -> Vec<u8> {
     let mut frame = if from.contains(':') {
         let mut message = vec![1, 4, 0, 0, 0, 0, 0, 0];
         message.extend(&about[14..]);
