@@ -6,35 +6,31 @@ use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
-    let mut seen: Vec<Published<'_>> = Vec::new();
+    let mut seen: Vec<(RouterId, Published<'_>)> = Vec::new();
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         for (n, publish) in port.policy.publish.iter().enumerate() {
-            let at = place.element("publish", n);
+            let published = Published { publish, port, at: place.element("publish", n) };
             let Some(reach) = host.reaches_for(port, publish).next() else {
-                unreachable_from_outside(findings, host, (port, publish), at);
+                unreachable_from_outside(findings, host, published);
                 continue;
             };
-            let published = Published { publish, router: reach.router.id, port, at };
-            if let Some(first) = seen.iter().find(|first| first.overlaps(&published)) {
+            let id = reach.router.id;
+            let is_it = |(router, first): &&(RouterId, Published<'_>)| {
+                *router == id && first.publish.overlaps(*publish)
+            };
+            if let Some((_, first)) = seen.iter().find(is_it) {
                 twice(findings, first, &published);
             }
-            seen.push(published);
+            seen.push((id, published));
         }
     }
 }
 
-/// A published port of a router.
+/// A published port, and its place.
 struct Published<'a> {
     publish: &'a Publish,
-    router: RouterId,
     port: &'a PortConfig,
     at: Span,
-}
-
-impl Published<'_> {
-    fn overlaps(&self, other: &Self) -> bool {
-        self.router == other.router && self.publish.overlaps(*other.publish)
-    }
 }
 
 fn twice(findings: &Findings, first: &Published<'_>, again: &Published<'_>) {
@@ -47,12 +43,8 @@ fn twice(findings: &Findings, first: &Published<'_>, again: &Published<'_>) {
 }
 
 /// No router can publish a port.
-fn unreachable_from_outside(
-    findings: &Findings,
-    host: &Host,
-    (port, publish): (&PortConfig, &Publish),
-    at: Span,
-) {
+fn unreachable_from_outside(findings: &Findings, host: &Host, published: Published<'_>) {
+    let Published { publish, port, at } = published;
     let name = &port.name;
     let (label, help) = if port.kind.info().addresses.is_empty() {
         let help = format!("add its address, such as `addresses = [\"10.0.0.2/24\"]`, to port {name}");

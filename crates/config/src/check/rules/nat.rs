@@ -14,13 +14,13 @@ use crate::syntax::finding::{Findings, Kind, Span};
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let own = host.nat.iter().filter(|rule| !rule.is_implied());
     for (rule, place) in own.zip(file.items("nat")) {
-        tracking(findings, host, (rule, &place));
+        tracking(findings, host, rule, &place);
     }
     overlaps(findings, &pools(file, host));
 }
 
 /// Translation needs the connections of both directions.
-fn tracking(findings: &Findings, host: &Host, (rule, place): (&NatRule, &FileTable<'_>)) {
+fn tracking(findings: &Findings, host: &Host, rule: &NatRule, place: &FileTable<'_>) {
     if rule.action == NatAction::Keep {
         return;
     }

@@ -186,13 +186,13 @@ pub(super) fn check(source: &SourceNat, reader: &Reader<'_>, addresses: &str) {
                 .help(help)
                 .keep();
         }
-        PortAllocation::Deterministic { inside } => check_inside(source, *inside, (reader, addresses)),
+        PortAllocation::Deterministic { inside } => check_inside(source, *inside, reader, addresses),
         _ => {}
     }
 }
 
 /// Checks that a deterministic pool has ports for each address inside.
-fn check_inside(source: &SourceNat, inside: IpNet, (reader, addresses): (&Reader<'_>, &str)) {
+fn check_inside(source: &SourceNat, inside: IpNet, reader: &Reader<'_>, addresses: &str) {
     let place = reader.place.of("inside");
     let NatAddresses::Ranges(ranges) = &source.addresses else {
         reader
