@@ -40,6 +40,28 @@ impl Connections {
         }
     }
 
+    /// Says the state of a packet that the kernel of a router has forwarded, or of an error that it has sent, if
+    /// [`Connections::track`] finds no connection: its destination may be translated already, and an error may be about
+    /// a packet whose source is not yet.
+    pub fn track_forwarded(&mut self, packet: &Packet<'_>, now: u32) -> Option<Tracked> {
+        let kind = self.kind(packet, now);
+        if kind.relation == Relation::None {
+            return None;
+        }
+        let other = kind.tuple.reversed();
+        let kind = Kind { hash: other.hash(&self.hasher), tuple: other, ..kind };
+        let Found { slot, direction } = self.find(&kind, now)?;
+        let found = Found { slot, direction: 1 - direction };
+        Some(match kind.relation {
+            Relation::About => self.track_error(&kind, found),
+            // The ports are those of the packet.
+            Relation::LaterOf => {
+                self.track_later(packet, &Kind { tuple: other.reversed(), ..kind }, Some(found))
+            }
+            Relation::Of | Relation::None => self.track_known(packet, found, now),
+        })
+    }
+
     pub(super) fn track_one(&mut self, packet: &Packet<'_>, kind: &Kind, now: u32) -> Tracked {
         let found = match kind.relation {
             Relation::None => return Tracked { state: kind.state, ..Tracked::default() },

@@ -10,6 +10,7 @@ use netvm_model::{Host, NatRule};
 use netvm_wire::{FlowKey, PortRange};
 
 use crate::ids::{PortId, put};
+use crate::port_bits::PortBits;
 use crate::router::RouterPath;
 use rules::{DestinationRule, Interface, SourceRule, interfaces_on, own_addresses};
 
@@ -26,6 +27,8 @@ pub(crate) struct Nat {
     destinations: Vec<Option<Vec<DestinationRule>>>,
     /// By the port that sends packets, in their order.
     sources: Vec<Option<Vec<SourceRule>>>,
+    /// Ports to kernels of routers.
+    punts: PortBits,
 }
 
 /// What stands for the source of a connection.
@@ -58,6 +61,9 @@ impl Nat {
         }
         let mut nat = Self::default();
         for port in &host.ports {
+            if host.punted_by(port.id).is_some() {
+                nat.punts.add(port.id);
+            }
             let interfaces = interfaces_on(routers, port.id);
             let on = |rule: &NatRule| each_interface(rule, &interfaces);
             let takes = |ports: &[PortId]| ports.is_empty() || ports.contains(&port.id);
@@ -78,6 +84,11 @@ impl Nat {
             put(&mut nat.sources, port.id.index(), sent);
         }
         Some(nat)
+    }
+
+    /// Whether a port leads to the kernel of a router, which may send packets on: then their source is decided.
+    pub(crate) fn is_to_kernel(&self, port: PortId) -> bool {
+        self.punts.has(port)
     }
 
     /// Whether hosts outside are behind a port: sources of connections that leave by it are translated.

@@ -21,7 +21,7 @@ pub(crate) use decision::{Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER
 pub use error::PolicyError;
 pub(crate) use l2_watch::SwitchingWatch;
 pub use l2_watch::{SwitchingEvent, SwitchingView};
-pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share};
+pub(crate) use port::{EgressPolicy, FIRST_EGRESS, IngressPolicy, Lookup, Share, Tracking};
 pub(crate) use switching::Switching;
 
 use std::collections::BTreeMap;

@@ -80,6 +80,15 @@ impl Default for Share {
     }
 }
 
+/// How the connections of packets that a port receives are tracked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tracking {
+    /// Their zone.
+    pub(crate) zone: u16,
+    /// The packets come from the kernel of a router, which may have forwarded them.
+    pub(crate) is_from_kernel: bool,
+}
+
 /// Policy for received packets.
 #[derive(Debug)]
 pub(crate) struct IngressPolicy {
@@ -99,8 +108,8 @@ pub(crate) struct IngressPolicy {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Chains that packets may enter, for ports that wait for room.
     pub(crate) chains: Box<[ChainId]>,
-    /// The zone in which the connections of its packets are tracked; `None`: they are not tracked.
-    pub(crate) zone: Option<u16>,
+    /// How the connections of its packets are tracked; `None`: they are not.
+    pub(crate) tracking: Option<Tracking>,
     /// Whether the flow monitor counts its packets.
     pub(crate) is_monitored: bool,
     /// Its share of its workers.

@@ -30,7 +30,7 @@ use crate::ids::PortId;
 pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> Batch {
     let Context { snapshot, memory, .. } = cx;
     let mut owners = [dp.id; BURST];
-    let is_tracked = snapshot.policy.ingress(port).is_some_and(|ingress| ingress.zone.is_some());
+    let is_tracked = snapshot.policy.ingress(port).is_some_and(|ingress| ingress.tracking.is_some());
     let hash_of = if is_tracked { connection_hash_of } else { owner_hash_of };
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
         if let Some(hash) = hash_of(mbuf) {

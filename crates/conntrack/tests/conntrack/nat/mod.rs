@@ -39,10 +39,8 @@ fn config() -> Config {
     Config { sessions: 4096, mappings: 4096, mapping_key: Some(1), ..Config::default() }
 }
 
-fn rig() -> Rig {
-    Rig::new(&config())
 pub fn rig() -> Rig {
-    Rig::new(&Config { sessions: 4096, mappings: 4096, mapping_key: Some(1), ..Config::default() })
+    Rig::new(&config())
 }
 
 impl Rig {

@@ -103,7 +103,7 @@ impl<'a> View<'a> {
         let ingress = snapshot.policy.ingress(port.id);
         let is_monitored =
             self.host.engine.flow_monitor.is_some() && ingress.is_none_or(|ingress| ingress.is_monitored);
-        let is_tracked = ingress.is_some_and(|ingress| ingress.zone.is_some());
+        let is_tracked = ingress.is_some_and(|ingress| ingress.tracking.is_some());
         let is_kept = is_tracked || is_monitored || snapshot.flow_verdict_ports.has(port.id);
         if !is_kept {
             return;

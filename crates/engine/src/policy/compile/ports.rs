@@ -12,7 +12,7 @@ use super::{Built, Stop};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, put};
 use crate::policy::decision::{ALLOW, DENY, Outcome};
-use crate::policy::port::{FIRST_EGRESS, Lookup, Shortcut};
+use crate::policy::port::{FIRST_EGRESS, Lookup, Shortcut, Tracking};
 use crate::policy::{EgressPolicy, IngressPolicy, MeterOf, Share};
 
 impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compilation<'_, F> {
@@ -46,14 +46,16 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             None => Some(otherwise),
             Some(_) => everything.then_some(lookup.base),
         };
-        let zone = self.host.tracks_port(port).then_some(policy.zone);
-        let only = only.filter(|_| guard.is_none() && zone.is_none());
+        let is_from_kernel = self.host.punted_by(port.id).is_some();
+        let tracking = Tracking { zone: policy.zone, is_from_kernel };
+        let tracking = self.host.tracks_port(port).then_some(tracking);
+        let only = only.filter(|_| guard.is_none() && tracking.is_none());
         let is_switched = |number: &u32| {
             let outcome = self.decisions[*number as usize].outcome;
             outcome.resolved(forward, undecided) == Outcome::Normal
         };
         let lookup = Lookup { otherwise, ..lookup };
-        let shortcut = prefilter.filter(|_| zone.is_none()).map(|prefilter| {
+        let shortcut = prefilter.filter(|_| tracking.is_none()).map(|prefilter| {
             let decision = lookup.unmatched(&prefilter);
             Shortcut { prefilter, decision, is_switched: is_switched(&decision) }
         });
@@ -70,7 +72,7 @@ impl<F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Compil
             guard,
             meter,
             chains,
-            zone,
+            tracking,
             is_monitored: policy.monitor,
             share: Share { weight: policy.weight, reserve: policy.reserve },
             router_share: self.host.sharing_router(port.id).map(|router| {

@@ -40,8 +40,8 @@ pub(crate) fn classify(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut B
         let switching = switching.filter(|_| unmatched.is_switched);
         return PrefilterPath { unmatched, switching }.classify(cl, scope, burst);
     }
-    if let Some(zone) = scope.zone {
-        return PerConnection { zone }.classify(cl, scope, burst);
+    if let Some(tracking) = scope.tracking {
+        return PerConnection { tracking }.classify(cl, scope, burst);
     }
     PerFlow.classify(cl, scope, burst)
 }

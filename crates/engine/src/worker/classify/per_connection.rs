@@ -12,7 +12,7 @@ use netvm_wire::ConnState;
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::per_flow::look_up;
 use super::scope::Scope;
-use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome};
+use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, Tracking};
 use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
@@ -21,8 +21,7 @@ use crate::worker::state::connections::{Headers, WorkerConnections};
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
 pub(crate) struct PerConnection {
-    /// The zone of the port's connections.
-    pub(crate) zone: u16,
+    pub(crate) tracking: Tracking,
 }
 
 impl Classify for PerConnection {
@@ -33,11 +32,11 @@ impl Classify for PerConnection {
             Some(connections) => {
                 read_headers(connections, burst);
                 let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
-                connections.track(Zone(self.zone), cl.tick, &lengths[..count], &mut keys[..count]);
+                connections.track(self.tracking, cl.tick, &lengths[..count], &mut keys[..count]);
                 if let Some(nat) = &scope.snapshot.nat {
                     let packets = burst.batch.as_mut_slice();
                     failed = connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
-                    let at = (scope.side.port(), Zone(self.zone));
+                    let at = (scope.side.port(), Zone(self.tracking.zone));
                     connections.ask_for_targets(nat, at, &mut keys[..count]);
                 }
                 cl.connections = Some(connections);
@@ -116,7 +115,7 @@ fn begin_connections(
         if !is_accepted(scope, &burst.results, n) {
             continue;
         }
-        if let Err(refusal) = connections.begin(n, Zone(path.zone), from) {
+        if let Err(refusal) = connections.begin(n, Zone(path.tracking.zone), from) {
             let decision = match refusal {
                 Refusal::Full => NO_ROOM,
                 Refusal::NoPort => NO_NAT_PORT,

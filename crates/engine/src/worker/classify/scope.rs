@@ -4,7 +4,7 @@ use netvm_classifier::Prefilter;
 use netvm_switch::Guard;
 
 use crate::ids::PortId;
-use crate::policy::{Decision, EgressPolicy, IngressPolicy, Lookup, Outcome, Switching};
+use crate::policy::{Decision, EgressPolicy, IngressPolicy, Lookup, Outcome, Switching, Tracking};
 use crate::snapshot::Snapshot;
 use crate::worker::next::Side;
 
@@ -17,8 +17,8 @@ pub(crate) struct Scope<'a> {
     /// The number under which the flow cache has the decisions; `None`: it has none of them.
     pub(crate) cached_as: Option<u16>,
     pub(crate) guard: Option<&'a Guard>,
-    /// The zone in which connections are tracked.
-    pub(crate) zone: Option<u16>,
+    /// How connections are tracked, if they are.
+    pub(crate) tracking: Option<Tracking>,
     /// The decision, if it is L2 switching for every packet: only the Ethernet header matters.
     pub(crate) switched: Option<u32>,
     /// Finds packets that match no rule, if that is worth while.
@@ -52,7 +52,7 @@ impl<'a> Scope<'a> {
             lookup: &policy.lookup,
             cached_as: Some(port.0),
             guard: policy.guard.as_ref(),
-            zone: policy.zone,
+            tracking: policy.tracking,
             switched: policy.switched,
             shortcut,
             forward: policy.forward,
@@ -81,7 +81,7 @@ impl<'a> Scope<'a> {
             lookup,
             cached_as: policy.cached.map(|first| first + class),
             guard: None,
-            zone: None,
+            tracking: None,
             switched: None,
             shortcut,
             forward: Outcome::Allow,

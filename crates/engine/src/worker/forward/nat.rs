@@ -3,7 +3,8 @@
 //!
 //! Destinations are translated when packets arrive ([`per_connection`](crate::worker::classify::per_connection)), so
 //! that rules and routes see where packets really go; the rules of this port still see the source itself. What stands for
-//! the source of a connection is decided by its first packet that comes here.
+//! the source of a connection is decided by its first packet that comes here. The kernel of a router gets packets with
+//! the source itself: it may send them on, and then they come here.
 //!
 //! Cost, only where there are NAT rules: a load for each packet; for those of connections that are translated, the
 //! connection, a copy of the headers, and writing them back.
@@ -19,6 +20,9 @@ pub(crate) fn translate(burst: &mut Dispatch<'_>, out: PortId) -> Step {
     let (Some(nat), Some(connections)) = (&cx.snapshot.nat, &mut dp.connections) else {
         return Step::All(then);
     };
+    if nat.is_to_kernel(out) {
+        return Step::All(then);
+    }
     split.nexts.fill(then);
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
         let Some(of) = connection_of(mbuf) else { continue };

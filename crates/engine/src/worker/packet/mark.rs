@@ -76,6 +76,12 @@ pub(crate) fn set_connection(mbuf: &mut Mbuf, of: OfConnection) {
     mbuf.set_note(of.connection);
 }
 
+/// Forgets a packet's connection, whose part is done.
+#[inline(always)]
+pub(crate) fn forget_connection(mbuf: &mut Mbuf) {
+    mbuf.set_mark(mbuf.mark() & !(HAS_CONNECTION | IS_REPLY));
+}
+
 /// The connection that is noted of a packet.
 #[inline(always)]
 pub(crate) fn connection_of(mbuf: &Mbuf) -> Option<OfConnection> {

@@ -28,6 +28,7 @@ use netvm_router::{Hop, NextHop, NextHopId};
 use netvm_wire::{FlowKey, Fragment};
 
 use super::packet::keys::{key_of, prefetch};
+use super::packet::mark::connection_of;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::router::{DestinationLimit, PortInterfaces, PuntClass, PuntReason, RouterPath};
@@ -65,10 +66,13 @@ pub(crate) struct Redirects<'a> {
 
 impl Redirects<'_> {
     /// Whether the kernel gets a packet that leaves by its ingress interface. Not if its share is used up, because the
-    /// packet would be lost.
+    /// packet would be lost; nor if its connection is translated, because its sender could not do without the router.
     #[cold]
     fn take(&mut self, router: &RouterPath, interface: u16, mbuf: &Mbuf) -> bool {
         let (Some(interface), Some(limit)) = (router.interface(interface), self.limit) else { return false };
+        if connection_of(mbuf).is_some() {
+            return false;
+        }
         limit.admit(self.now, destination_hash(router.id.0, mbuf))
             && interface.punts.of(PuntClass::Kernel).admit(self.now, mbuf.pkt_len())
     }

@@ -13,8 +13,9 @@ use crate::counters::ConnectionCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::nat::{Nat, SourceChoice};
+use crate::policy::Tracking;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::{OfConnection, set_connection};
+use crate::worker::packet::mark::{OfConnection, forget_connection, set_connection, state_of};
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
@@ -75,10 +76,11 @@ impl WorkerConnections {
         })
     }
 
-    /// Finds the connections of the packets whose headers were read, in this zone at this tick, and notes their states
+    /// Finds the connections of the packets whose headers were read, at this tick, and notes their states
     /// in the keys. A later fragment gets the ports of the first one, so rules treat it alike.
-    pub(crate) fn track(&mut self, zone: Zone, now: u32, lengths: &[u32], keys: &mut [FlowKey]) {
+    pub(crate) fn track(&mut self, how: Tracking, now: u32, lengths: &[u32], keys: &mut [FlowKey]) {
         let Self { table, headers, tracked, .. } = self;
+        let zone = Zone(how.zone);
         let packet = |n: usize| Packet {
             key: &keys[n],
             zone,
@@ -88,6 +90,9 @@ impl WorkerConnections {
         let count = keys.len().min(BURST);
         let packets: arrayvec::ArrayVec<Packet<'_>, BURST> = (0..count).map(packet).collect();
         table.track(&packets, now, &mut tracked[..count]);
+        if how.is_from_kernel {
+            track_forwarded(table, &packets, now, tracked);
+        }
         drop(packets);
         self.now = now;
         self.targets = [None; BURST];
@@ -197,7 +202,8 @@ impl WorkerConnections {
         let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
         let copied = read_front(mbuf, &mut front, &mut key).map_err(|_| unsupported)?;
         let known = self.table.get(id).ok_or(unsupported)?;
-        if !known.is_settled() {
+        // An error about its packets decides nothing.
+        if !known.is_settled() && state_of(mbuf) != ConnState::Related {
             let choice = match is_reply {
                 true => SourceChoice::Itself,
                 false => nat.source(out, known, &key),
@@ -215,6 +221,7 @@ impl WorkerConnections {
         let known = self.table.get(id).ok_or(unsupported)?;
         let half = (Half::Source, is_reply);
         rewrite(known, half, &mut front[..copied], mbuf).map_err(|Incomplete| unsupported)?;
+        forget_connection(mbuf);
         Ok(())
     }
 
@@ -242,6 +249,17 @@ impl WorkerConnections {
         self.tick(now, counters);
         counters.connections.set(0);
         counters.unanswered.set(0);
+    }
+}
+
+/// Finds the connections of packets that the kernel of a router has forwarded after their destination was translated.
+fn track_forwarded(table: &mut Connections, packets: &[Packet<'_>], now: u32, tracked: &mut [Tracked]) {
+    for (packet, tracked) in packets.iter().zip(tracked) {
+        if tracked.connection.is_none()
+            && let Some(found) = table.track_forwarded(packet, now)
+        {
+            *tracked = found;
+        }
     }
 }
 
