@@ -3,6 +3,7 @@
 pub mod blocks;
 mod deterministic;
 pub mod packets;
+mod zones;
 
 use std::collections::BTreeMap;
 

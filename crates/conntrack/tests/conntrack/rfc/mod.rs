@@ -46,7 +46,7 @@ fn syn_ack() -> TcpFlags {
 
 impl Rig {
     /// Where a packet leads that begins a connection.
-    fn target(&self, frame: &[u8], from_inside: bool) -> Option<Target> {
+    pub fn target(&self, frame: &[u8], from_inside: bool) -> Option<Target> {
         let key = *parse(frame).unwrap().key();
         let packet = Packet { key: &key, zone: self.zone, front: frame, length: frame.len() };
         self.table.target_of(&packet, from_inside)

@@ -20,6 +20,9 @@ use crate::worker::packet::mark::{OfConnection, forget_connection, set_connectio
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
 
+/// The room for blocks of ports: each has so many mappings on average.
+const MAPPINGS_PER_BLOCK: u32 = 16;
+
 /// Tables count in the ticks of the worker's clock.
 const _: () = assert!(netvm_conntrack::TICKS_PER_SECOND == netvm_switch::TICKS_PER_SECOND);
 
@@ -296,6 +299,7 @@ fn config_of(config: &ConnectionsConfig) -> Config {
     Config {
         sessions: limit,
         mappings: limit,
+        blocks: limit.div_ceil(MAPPINGS_PER_BLOCK),
         pick_up,
         quotas: Quotas { per_source, per_port, per_zone },
         timeouts: Timeouts {
