@@ -140,6 +140,12 @@ impl Connection {
         self.is_translated
     }
 
+    /// Whether one of its ends is of IPv6, and the other of IPv4: see [`nat64`](crate::nat64).
+    #[must_use]
+    pub const fn is_nat64(&self) -> bool {
+        self.tuples[0].source.is_v4() != self.tuples[1].source.is_v4()
+    }
+
     /// Whether it leads to another destination than its first packet had.
     #[must_use]
     pub fn has_other_destination(&self) -> bool {
@@ -190,6 +196,26 @@ impl Connection {
 
     /// Its time-out in seconds at this tick.
     pub(crate) fn timeout(&self, timeouts: &Timeouts, now: u32) -> u32 {
+        let seconds = self.timeout_of_state(timeouts, now);
+        if self.is_nat64() { seconds.max(self.min_timeout_of_nat64()) } else { seconds }
+    }
+
+    /// The defaults of RFC 6146 section 4.
+    const fn min_timeout_of_nat64(&self) -> u32 {
+        const TCP_EST: u32 = 7440;
+        const TCP_TRANS: u32 = 240;
+        const UDP_DEFAULT: u32 = 300;
+        const ICMP_DEFAULT: u32 = 60;
+        match self.tuples[0].protocol {
+            IpProto::TCP if self.is_answered && self.tcp.is_open() => TCP_EST,
+            IpProto::TCP => TCP_TRANS,
+            IpProto::UDP => UDP_DEFAULT,
+            IpProto::ICMP | IpProto::ICMPV6 => ICMP_DEFAULT,
+            _ => 0,
+        }
+    }
+
+    fn timeout_of_state(&self, timeouts: &Timeouts, now: u32) -> u32 {
         match (self.tuples[0].protocol, self.is_answered) {
             // In mid-stream, until it is answered (Linux: `nf_conntrack_tcp_timeout_unacknowledged`).
             (IpProto::TCP, false) => self.tcp.state.timeout(timeouts).min(UNACKNOWLEDGED),

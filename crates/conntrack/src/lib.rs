@@ -49,7 +49,7 @@ pub use nat::{
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
-pub use table::{Connections, Ended, Refusal};
+pub use table::{Connections, Ended, Nat64, NextPacket, Refusal};
 
 use netvm_wire::{ConnState, FlowKey};
 

@@ -15,6 +15,7 @@
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
 //! | [`connections`] | a sender of packets | the table is bounded; translated packets stay well-formed, and checksums correct |
+//! | [`nat64`] | a sender of packets | refused, or well-formed in the other family, with the same payload; checksums stay correct |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
 //! | [`capture_filter`] | a client that captures | refused, or ends for every packet; a front of a packet decides as the whole does |
@@ -35,7 +36,7 @@ mod vhost_user;
 pub use attach::attach_message;
 pub use capture::{capture_filter, capture_read};
 pub use e1000::e1000;
-pub use packets::{connections, flow_names, wire_parse};
+pub use packets::{connections, flow_names, nat64, wire_parse};
 pub use routes::route_updates;
 pub use shared::{control_header, nf_descriptors, ring_peer, table};
 pub use text::{config_parse, rule_files};

@@ -47,7 +47,8 @@ impl Connection {
     }
 
     /// Rewrites one half of a packet of this connection, or of an ICMP error about one. `is_reply` as in
-    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing.
+    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing. NAT64 leaves nothing to rewrite:
+    /// [`Connections::translate_family`](crate::Connections::translate_family) has done both halves.
     ///
     /// # Errors
     /// [`Incomplete`].

@@ -32,6 +32,7 @@ struct Fragment {
 const V4_HEADER: usize = 20;
 const V6_HEADER: usize = 40;
 const FRAGMENT_HEADER: usize = 8;
+const MAX_DATAGRAM_OF_V4: usize = 65_535;
 const MORE_FRAGMENTS_OF_V4: u16 = 0x2000;
 const DO_NOT_FRAGMENT: u16 = 0x4000;
 
@@ -150,6 +151,10 @@ impl Ip {
 
     fn write_v4(&self, identification: u16, front: &mut Front) -> Result<(), Untranslatable> {
         let length = V4_HEADER + self.payload;
+        let offset = self.fragment.map_or(0, |fragment| usize::from(fragment.offset) * 8);
+        if offset + length > MAX_DATAGRAM_OF_V4 {
+            return Err(Untranslatable::TooLong);
+        }
         let total = u16::try_from(length).map_err(|_| Untranslatable::TooLong)?.to_be_bytes();
         let (identification, field) = match self.fragment {
             Some(Fragment { identification, offset, has_more }) => {
@@ -202,7 +207,7 @@ impl Fragment {
 
 /// The same protocol in the other family. `None`: it belongs to one family, or its checksum covers addresses in a way
 /// of its own.
-fn counterpart(protocol: IpProto, is_v4: bool) -> Option<IpProto> {
+pub(crate) fn counterpart(protocol: IpProto, is_v4: bool) -> Option<IpProto> {
     match (protocol, is_v4) {
         (IpProto::ICMP, true) => Some(IpProto::ICMPV6),
         (IpProto::ICMPV6, false) => Some(IpProto::ICMP),

@@ -5,7 +5,9 @@
 //!                  new ends ─────────┘
 //! ```
 //!
-//! [`translate`] keeps no state: it is told which ends the packet gets, for an ICMP error also those of the packet that
+//! [`Connections::confirm_nat64`](crate::Connections::confirm_nat64) begins connections with one end in each family, the
+//! sessions of RFC 6146, and [`Connections::translate_family`](crate::Connections::translate_family) translates their
+//! packets. [`translate`] itself keeps no state: it is told which ends the packet gets, for an ICMP error also those of the packet that
 //! it is about. It reads and writes headers alone. Checksums are adjusted, not computed (RFC 1624), so the payload is
 //! neither needed nor touched.
 //!
@@ -32,6 +34,7 @@ mod translate;
 mod transport;
 
 pub use front::Front;
+pub(crate) use ip::counterpart;
 pub use packet::{Counterpart, Ends, Original, Translated};
 pub use prefix::{Prefix, PrefixError};
 pub use translate::translate;
@@ -62,4 +65,6 @@ pub enum Untranslatable {
     TooLong,
     /// An end has no address of the other family.
     Address,
+    /// Its connection has ended, or is none of NAT64.
+    NoConnection,
 }

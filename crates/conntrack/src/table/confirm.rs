@@ -6,7 +6,6 @@ use super::connections::{Connections, Found, Refusal};
 use super::quotas::prefix_of;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::{Cause, Happened};
-use crate::nat::Translation;
 use crate::packet::fragments::FragmentOf;
 use crate::packet::kind::Relation;
 use crate::packet::tuple::Tuple;
@@ -27,15 +26,16 @@ impl Connections {
         origin: Origin,
         now: u32,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, origin, now, None)
+        self.confirm_with(packet, origin, now, |_, _| Ok(()))
     }
 
-    pub(crate) fn confirm_with(
+    /// Like [`Connections::confirm`], for a connection to which `translate` gives a reply tuple.
+    pub(super) fn confirm_with(
         &mut self,
         packet: &Packet<'_>,
         origin: Origin,
         now: u32,
-        translation: Option<Translation<'_>>,
+        translate: impl FnOnce(&Self, &mut Connection) -> Result<(), Refusal>,
     ) -> Result<ConnectionId, Refusal> {
         self.now = now;
         let kind = self.kind(packet, now);
@@ -55,9 +55,7 @@ impl Connections {
             self.close(slot, Cause::Replaced);
         }
         self.make_room(&new, now)?;
-        if let Some(translation) = translation {
-            self.translate(&mut new, translation)?;
-        }
+        translate(self, &mut new)?;
         let found = Found { slot: self.insert(&new)?, direction: 0 };
         if let Some(of) = FragmentOf::of_first(packet) {
             self.fragments.confirm(&self.hasher, &of);

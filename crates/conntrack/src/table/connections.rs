@@ -78,6 +78,8 @@ pub struct Connections {
     pub(super) ended: Ended,
     pub(super) begun: u64,
     pub(super) events: Option<Queue<Event>>,
+    /// IPv4 packets that were made of IPv6 ones.
+    pub(super) made: u16,
     /// The latest tick that a caller has given.
     pub(super) now: u32,
 }
@@ -109,6 +111,7 @@ impl Connections {
             ended: Ended::default(),
             begun: 0,
             events: Queue::new(config.events, Event::NONE)?,
+            made: 0,
             now: 0,
         })
     }

@@ -3,6 +3,7 @@
 mod confirm;
 mod connections;
 mod moves;
+mod nat64;
 mod quotas;
 mod slots;
 mod track;
@@ -10,3 +11,4 @@ mod translate;
 mod views;
 
 pub use connections::{Connections, Ended, Refusal};
+pub use nat64::{Nat64, NextPacket};

@@ -4,7 +4,8 @@ mod ports;
 
 use netvm_wire::Address;
 
-use self::ports::{Chosen, Wanted};
+use self::ports::Chosen;
+pub(super) use self::ports::Wanted;
 use super::connections::{Connections, Refusal};
 use crate::Packet;
 use crate::connection::{Connection, ConnectionId, Origin};
@@ -26,7 +27,7 @@ impl Connections {
         now: u32,
         translation: Translation<'_>,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, origin, now, Some(translation))
+        self.confirm_with(packet, origin, now, |table, new| table.translate(new, translation))
     }
 
     /// A number that is the same for all connections of a source, also after a restart with the same key.
@@ -83,18 +84,14 @@ impl Connections {
     }
 
     /// Chooses the reply tuple of a connection that is about to begin.
-    pub(super) fn translate(
-        &self,
-        new: &mut Connection,
-        translation: Translation<'_>,
-    ) -> Result<(), Refusal> {
+    fn translate(&self, new: &mut Connection, translation: Translation<'_>) -> Result<(), Refusal> {
         let [original, _] = new.tuples;
         if !can_be_translated(original.protocol) {
             return Err(Refusal::NotTranslatable);
         }
         let mut forward = original;
         if let Some(target) = translation.destination {
-            forward.destination = same_family(target.address, &original)?;
+            forward.destination = same_family(target.address, original.source)?;
             let port = target.port.filter(|_| original.query == 0).unwrap_or(forward.destination_port);
             if port != forward.destination_port && !has_free_ports(original.protocol) {
                 return Err(Refusal::NotTranslatable);
@@ -114,7 +111,12 @@ impl Connections {
     }
 
     /// Chooses the source of a connection: its reply tuple, and what it says of its mapping.
-    fn choose_for(&self, new: &mut Connection, wanted: &Wanted, pools: &[Pool]) -> Result<(), Refusal> {
+    pub(super) fn choose_for(
+        &self,
+        new: &mut Connection,
+        wanted: &Wanted,
+        pools: &[Pool],
+    ) -> Result<(), Refusal> {
         let Chosen { forward, block_size, filtering } = self.choose_source(wanted, pools)?;
         new.tuples[1] = forward.reversed();
         if wanted.original.has_port() {
@@ -124,7 +126,7 @@ impl Connections {
     }
 
     /// The kind of the mapping with these ends.
-    fn mapping_of(&self, ends: &Ends) -> Option<Mapped> {
+    pub(super) fn mapping_of(&self, ends: &Ends) -> Option<Mapped> {
         let outside = Inside { end: ends.outside, ..ends.inside };
         let (end, kind) = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
         (end == ends.inside.end).then_some(kind)
@@ -172,25 +174,26 @@ impl Connections {
     }
 }
 
-const fn inside(original: &Tuple) -> Inside {
+/// The end inside that a source is, and the protocol of its packets outside: NAT64 has others for ICMP.
+const fn inside(original: &Tuple, outside: &Tuple) -> Inside {
     let end = End { address: original.source, port: original.source_port };
-    Inside { end, protocol: original.protocol, zone: original.zone }
+    Inside { end, protocol: outside.protocol, zone: original.zone }
 }
 
 /// The mapping of the source of a connection.
 const fn source_ends(connection: &Connection) -> Ends {
     let [original, reply] = &connection.tuples;
     let outside = End { address: reply.destination, port: reply.destination_port };
-    Ends { inside: inside(original), outside }
+    Ends { inside: inside(original, reply), outside }
 }
 
 /// The mapping by which a connection leads to its target.
-const fn target_ends(connection: &Connection) -> Ends {
+pub(super) const fn target_ends(connection: &Connection) -> Ends {
     let [original, reply] = &connection.tuples;
     let outside = End { address: original.destination, port: original.destination_port };
-    Ends { inside: inside(reply), outside }
+    Ends { inside: inside(reply, original), outside }
 }
 
-fn same_family(address: Address, like: &Tuple) -> Result<Address, Refusal> {
-    if address.is_v4() == like.source.is_v4() { Ok(address) } else { Err(Refusal::NotTranslatable) }
+fn same_family(address: Address, like: Address) -> Result<Address, Refusal> {
+    if address.is_v4() == like.is_v4() { Ok(address) } else { Err(Refusal::NotTranslatable) }
 }

@@ -2,6 +2,8 @@
 
 mod connections;
 mod frames;
+mod nat64;
 
 pub use connections::connections;
 pub use frames::{flow_names, wire_parse};
+pub use nat64::nat64;

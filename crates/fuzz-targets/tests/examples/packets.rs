@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId};
+use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId, checksum, parse};
 
 use crate::mutate::Random;
 
@@ -69,4 +69,43 @@ pub fn connection_steps() -> Vec<Vec<u8>> {
     let step = |kind: u8, frame: &Vec<u8>| [vec![kind, 1, frame.len() as u8], frame.clone()].concat();
     let steps = |kind: u8| frames.iter().flat_map(|frame| step(kind, frame)).collect::<Vec<u8>>();
     [0, 0x20, 0x40].map(|kind| [vec![0], steps(kind)].concat()).to_vec()
+}
+
+/// Packets of both families, ICMP errors about them, IPv4 options, and extension headers of IPv6.
+pub fn packets_to_translate() -> Vec<Vec<u8>> {
+    const L3: usize = 14;
+    let mut frames = whole_frames();
+    let between = |v4: bool| {
+        let [a, b] = if v4 { ["10.0.0.1", "10.0.0.2"] } else { ["fd00::1", "fd00::2"] };
+        FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6])).ip(a.parse().unwrap(), b.parse().unwrap())
+    };
+    for v4 in [false, true] {
+        let about = between(v4).udp(1000, 53).payload(&[7; 120]).to_vec().unwrap()[L3..][..128].to_vec();
+        let kinds: &[[u8; 6]] = if v4 {
+            &[[3, 1, 0, 0, 0, 0], [3, 4, 0, 0, 5, 0], [12, 0, 8, 0, 0, 0], [11, 0, 0, 32, 0, 0]]
+        } else {
+            &[[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 5, 0], [4, 0, 0, 0, 0, 7], [3, 0, 16, 0, 0, 0]]
+        };
+        for [kind, code, rest @ ..] in kinds {
+            let message = [&[*kind, *code, 0, 0][..], rest, &about, &[0x20, 0, 0, 0, 0, 4, 1, 1]].concat();
+            let protocol = if v4 { IpProto::ICMP } else { IpProto::ICMPV6 };
+            let mut frame = between(v4).protocol(protocol).payload(&message).to_vec().unwrap();
+            let headers = parse(&frame).unwrap();
+            checksum::fill(&mut frame, &headers).unwrap();
+            frames.push(frame);
+        }
+    }
+    let mut with_options = between(true).udp(1000, 53).payload(b"payload").to_vec().unwrap();
+    with_options.splice(34..34, [131, 7, 8, 10, 0, 0, 1, 0]);
+    (with_options[L3], with_options[L3 + 3]) = (0x47, with_options[L3 + 3] + 8);
+    frames.push(with_options);
+    for next in [0, 43, 44, 60] {
+        let mut extended = between(false).udp(1000, 53).payload(b"payload").to_vec().unwrap();
+        extended.splice(54..54, [17, 0, 0, 0, 0, 0, 0, 9]);
+        (extended[20], extended[19]) = (next, extended[19] + 8);
+        frames.push(extended);
+    }
+    let with_flags = |flags: u8| move |frame: &Vec<u8>| [&[flags, 60, 0, 1, 2, 3, 4][..], frame].concat();
+    let examples = [0, 1, 2, 4, 6].map(|flags| frames.iter().map(with_flags(flags)).collect::<Vec<_>>());
+    examples.concat()
 }

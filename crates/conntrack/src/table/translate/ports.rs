@@ -17,12 +17,18 @@ const MAX_ADDRESSES: u64 = 8;
 
 /// A connection whose source is to be chosen.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    pub(super) original: Tuple,
-    /// Its packets, with the destination that they leave with.
-    pub(super) forward: Tuple,
+pub(in crate::table) struct Wanted {
+    pub(in crate::table) original: Tuple,
+    /// Its packets, with the protocol and the destination that they leave with.
+    pub(in crate::table) forward: Tuple,
     /// The reply tuple that it has in the table.
-    pub(super) current: Option<Tuple>,
+    pub(in crate::table) current: Option<Tuple>,
+}
+
+impl Wanted {
+    const fn inside(&self) -> Inside {
+        inside(&self.original, &self.forward)
+    }
 }
 
 /// What was chosen.
@@ -38,8 +44,8 @@ impl Connections {
     /// Chooses the source that stands for that of the original tuple.
     pub(super) fn choose_source(&self, wanted: &Wanted, pools: &[Pool]) -> Result<Chosen, Refusal> {
         let (original, first) = (&wanted.original, pools.first().ok_or(Refusal::NoPort)?);
-        same_family(first.first, original)?;
-        let inside = inside(original);
+        same_family(first.first, wanted.forward.destination)?;
+        let inside = wanted.inside();
         let (paired, mut blocks) = (paired(&self.stable, &inside), None);
         let (at, port) = match first.allocation {
             Allocation::Any => {
@@ -68,14 +74,14 @@ impl Connections {
     /// The port of a mapping: that which its end inside has already, or a free one.
     fn port_at(&self, wanted: &Wanted, at: Offer) -> Option<u16> {
         let mappings = self.mappings.as_ref()?;
-        let known = mappings.port_of(&self.hasher, &inside(&wanted.original), at.address);
+        let known = mappings.port_of(&self.hasher, &wanted.inside(), at.address);
         known.or_else(|| self.free_port(wanted, at))
     }
 
     /// The same port, or the first that is free from one on which a keyed hash says: first those of the same parity
     /// (RFC 4787 REQ-4), then the others.
     fn free_port(&self, wanted: &Wanted, Offer { address, ports }: Offer) -> Option<u16> {
-        let (inside, mappings) = (inside(&wanted.original), self.mappings.as_ref()?);
+        let (inside, mappings) = (wanted.inside(), self.mappings.as_ref()?);
         let own = inside.end.port;
         let is_free = |port: &u16| self.is_free(mappings, wanted, End { address, port: *port });
         if ports.contains(own) && is_free(&own) {
@@ -95,7 +101,7 @@ impl Connections {
     fn is_free(&self, mappings: &Mappings, wanted: &Wanted, end: End) -> bool {
         let forward = Tuple { source: end.address, ..wanted.forward };
         let reply = forward.with_source_port(end.port).reversed();
-        mappings.is_free_for(&self.hasher, &inside(&wanted.original), end)
+        mappings.is_free_for(&self.hasher, &wanted.inside(), end)
             && (wanted.current == Some(reply) || !self.has(&reply))
     }
 

@@ -3,6 +3,7 @@
 mod errors;
 mod headers;
 mod prefix;
+mod sessions;
 mod tayga;
 
 use netvm_conntrack::nat64::{Counterpart, Ends, Front, Original, Untranslatable, translate};
