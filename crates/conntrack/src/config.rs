@@ -70,7 +70,14 @@ pub struct Timeouts {
     pub udp: u32,
     pub udp_stream: u32,
     pub icmp: u32,
-    pub sctp: u32,
+    pub sctp_closed: u32,
+    pub sctp_cookie_wait: u32,
+    pub sctp_cookie_echoed: u32,
+    pub sctp_established: u32,
+    pub sctp_shutdown_sent: u32,
+    pub sctp_shutdown_recd: u32,
+    pub sctp_shutdown_ack_sent: u32,
+    pub sctp_heartbeat_sent: u32,
     pub generic: u32,
 }
 
@@ -90,7 +97,14 @@ impl Default for Timeouts {
             udp: 30,
             udp_stream: 120,
             icmp: 30,
-            sctp: 210,
+            sctp_closed: 10,
+            sctp_cookie_wait: 3,
+            sctp_cookie_echoed: 3,
+            sctp_established: 210,
+            sctp_shutdown_sent: 3,
+            sctp_shutdown_recd: 3,
+            sctp_shutdown_ack_sent: 3,
+            sctp_heartbeat_sent: 30,
             generic: 600,
         }
     }

@@ -6,7 +6,7 @@ use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
 use crate::nat::Mapped;
 use crate::packet::tuple::Tuple;
-use crate::tcp::{Tcp, TcpState};
+use crate::protocol::{SctpState, TcpState, Transport};
 
 /// A connection, as long as it lives: its slot, and the number of its use, so that a later connection in the slot is
 /// another one.
@@ -38,6 +38,8 @@ pub struct Origin {
 pub enum ConnectionState {
     /// TCP, with the names of RFC 9293, as Linux has them for both ends together.
     Tcp(TcpState),
+    /// SCTP, with the names of Linux.
+    Sctp(SctpState),
     /// No answer yet.
     Unreplied,
     /// Answered.
@@ -50,6 +52,7 @@ impl ConnectionState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp(state) => state.name(),
+            Self::Sctp(state) => state.name(),
             Self::Unreplied => "unreplied",
             Self::Replied => "replied",
         }
@@ -66,7 +69,7 @@ pub struct Connection {
     pub packets: [u64; 2],
     /// Bytes by direction.
     pub bytes: [u64; 2],
-    pub(crate) tcp: Tcp,
+    pub(crate) transport: Transport,
     /// Tick of its first packet.
     pub(crate) created: u32,
     /// Tick after which it ends.
@@ -82,7 +85,8 @@ pub struct Connection {
     pub(crate) in_use: bool,
     /// It has had an answer.
     pub(crate) is_answered: bool,
-    /// It is not evicted: it has had an answer, and if it is TCP, its handshake is complete and it is not closed.
+    /// It is not evicted: it has had an answer, and if it is TCP or SCTP, its handshake is
+    /// complete and it is not closed.
     pub(crate) is_assured: bool,
     /// Its reply tuple is not the original one reversed.
     pub(crate) is_translated: bool,
@@ -106,7 +110,7 @@ impl Connection {
         tuples: [Tuple::NONE; 2],
         packets: [0; 2],
         bytes: [0; 2],
-        tcp: Tcp::NEW,
+        transport: Transport::Other,
         created: 0,
         deadline: 0,
         serial: 0,
@@ -163,8 +167,9 @@ impl Connection {
     /// The state of its protocol.
     #[must_use]
     pub const fn state(&self) -> ConnectionState {
-        match (self.tuples[0].protocol, self.is_answered) {
-            (IpProto::TCP, _) => ConnectionState::Tcp(self.tcp.state),
+        match (&self.transport, self.is_answered) {
+            (Transport::Tcp(tcp), _) => ConnectionState::Tcp(tcp.state),
+            (Transport::Sctp(sctp), _) => ConnectionState::Sctp(sctp.state),
             (_, false) => ConnectionState::Unreplied,
             (_, true) => ConnectionState::Replied,
         }
@@ -188,10 +193,12 @@ impl Connection {
 
     /// Whether it is to be kept when the table is full.
     pub(crate) const fn deserves_assurance(&self) -> bool {
-        match self.tuples[0].protocol {
-            IpProto::TCP => self.is_answered && self.tcp.is_open(),
-            _ => self.is_answered,
-        }
+        self.is_answered
+            && match &self.transport {
+                Transport::Tcp(tcp) => tcp.is_open(),
+                Transport::Sctp(sctp) => sctp.is_established(),
+                Transport::Other => true,
+            }
     }
 
     /// Its time-out in seconds at this tick.
@@ -206,25 +213,28 @@ impl Connection {
         const TCP_TRANS: u32 = 240;
         const UDP_DEFAULT: u32 = 300;
         const ICMP_DEFAULT: u32 = 60;
-        match self.tuples[0].protocol {
-            IpProto::TCP if self.is_answered && self.tcp.is_open() => TCP_EST,
-            IpProto::TCP => TCP_TRANS,
-            IpProto::UDP => UDP_DEFAULT,
-            IpProto::ICMP | IpProto::ICMPV6 => ICMP_DEFAULT,
+        match (&self.transport, self.tuples[0].protocol) {
+            (Transport::Tcp(tcp), _) if self.is_answered && tcp.is_open() => TCP_EST,
+            (Transport::Tcp(_), _) => TCP_TRANS,
+            (_, IpProto::UDP) => UDP_DEFAULT,
+            (_, IpProto::ICMP | IpProto::ICMPV6) => ICMP_DEFAULT,
             _ => 0,
         }
     }
 
     fn timeout_of_state(&self, timeouts: &Timeouts, now: u32) -> u32 {
-        match (self.tuples[0].protocol, self.is_answered) {
+        match (&self.transport, self.is_answered) {
             // In mid-stream, until it is answered (Linux: `nf_conntrack_tcp_timeout_unacknowledged`).
-            (IpProto::TCP, false) => self.tcp.state.timeout(timeouts).min(UNACKNOWLEDGED),
-            (IpProto::TCP, true) => self.tcp.state.timeout(timeouts),
+            (Transport::Tcp(tcp), false) => return tcp.state.timeout(timeouts).min(UNACKNOWLEDGED),
+            (Transport::Tcp(tcp), true) => return tcp.state.timeout(timeouts),
+            (Transport::Sctp(sctp), _) => return sctp.state.timeout(timeouts),
+            (Transport::Other, _) => {}
+        }
+        match (self.tuples[0].protocol, self.is_answered) {
             // Only what goes on after the first answers is a stream, as with Linux: not each query of a name server.
             (IpProto::UDP, true) if self.age(now) > STREAM_AFTER => timeouts.udp_stream,
             (IpProto::UDP, _) => timeouts.udp,
             (IpProto::ICMP | IpProto::ICMPV6, _) => timeouts.icmp,
-            (IpProto::SCTP, _) => timeouts.sctp,
             _ => timeouts.generic,
         }
     }

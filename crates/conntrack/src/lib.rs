@@ -21,8 +21,8 @@
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
 //! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
-//! ("Real Stateful TCP Packet Filtering in IP Filter", 2001). SCTP and other protocols are tracked by addresses and
-//! ports alone.
+//! ("Real Stateful TCP Packet Filtering in IP Filter", 2001). SCTP is tracked per pair of addresses, with its
+//! verification tags (RFC 9260). Other protocols are tracked by addresses and ports alone.
 
 #![forbid(unsafe_code)]
 
@@ -34,10 +34,10 @@ mod nat;
 pub mod nat64;
 mod numbers;
 mod packet;
+mod protocol;
 mod queue;
 mod saved;
 mod table;
-mod tcp;
 
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState, Origin};

@@ -70,6 +70,12 @@ fn layers_of_plain(front: &[u8]) -> Option<Layers> {
     is_plain.then_some(Layers { network, transport, protocol, end: network + length })
 }
 
+/// What follows the IP header of a packet that is not a later fragment, as far as it is at hand.
+pub(crate) fn transport<'a>(packet: &Packet<'a>) -> Option<&'a [u8]> {
+    let layers = layers(packet.front, packet.length)?;
+    packet.front.get(layers.transport?..layers.end.min(packet.front.len()))
+}
+
 /// The segment of a TCP packet that is not a later fragment.
 pub(crate) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     let layers = layers(packet.front, packet.length)?;
@@ -144,8 +150,8 @@ pub(crate) fn identifier(packet: &Packet<'_>) -> Option<u16> {
 pub(crate) struct Embedded {
     pub(crate) key: FlowKey,
     pub(crate) ports: Ports,
-    /// The sequence number of a TCP segment.
-    pub(crate) sequence: Option<u32>,
+    /// The sequence number of a TCP segment, or the verification tag of an SCTP packet.
+    pub(crate) number: Option<u32>,
     /// Its layers. The end is that of the error.
     pub(crate) layers: Layers,
 }
@@ -170,9 +176,11 @@ pub(crate) fn embedded(front: &[u8], outer: &Layers) -> Option<Embedded> {
         }
         _ => Ports::default(),
     };
-    let sequence = if protocol == IpProto::TCP { Some(u32_at(transport, 4)?) } else { None };
+    // Both in the same place.
+    let has_number = matches!(protocol, IpProto::TCP | IpProto::SCTP);
+    let number = if has_number { Some(u32_at(transport, 4)?) } else { None };
     let layers = Layers { network, transport: Some(at), protocol, end: outer.end };
-    Some(Embedded { key, ports, sequence, layers })
+    Some(Embedded { key, ports, number, layers })
 }
 
 /// Addresses and protocol, and the length of the header. `None` for a later fragment, which has no ports.

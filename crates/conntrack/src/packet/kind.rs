@@ -27,8 +27,8 @@ pub(crate) struct Kind {
     pub(crate) state: ConnState,
     pub(crate) hash: u32,
     pub(crate) tuple: Tuple,
-    /// Of the TCP segment that an error is about.
-    pub(crate) sequence: Option<u32>,
+    /// As [`Embedded::number`], of the packet that an error is about.
+    pub(crate) number: Option<u32>,
 }
 
 impl Kind {
@@ -37,12 +37,12 @@ impl Kind {
         state: ConnState::Untracked,
         hash: 0,
         tuple: Tuple::NONE,
-        sequence: None,
+        number: None,
     };
     const INVALID: Self = Self { state: ConnState::Invalid, ..Self::UNTRACKED };
 
     fn new(relation: Relation, tuple: Tuple, hasher: &FlowHasher) -> Self {
-        Self { relation, state: ConnState::New, hash: tuple.hash(hasher), tuple, sequence: None }
+        Self { relation, state: ConnState::New, hash: tuple.hash(hasher), tuple, number: None }
     }
 
     /// What a packet is. Notes the ports of first fragments, and finds those of later ones.
@@ -78,7 +78,7 @@ impl Kind {
         let about = about(packet).filter(|it| it.key.source == packet.key.destination);
         about.map_or(Self::INVALID, |it| {
             let other = Tuple::of(&it.key, it.ports, packet.zone).reversed();
-            Self { sequence: it.sequence, ..Self::new(Relation::About, other, hasher) }
+            Self { number: it.number, ..Self::new(Relation::About, other, hasher) }
         })
     }
 }

@@ -8,7 +8,7 @@
 //!   48  destination of the reply tuple      16      74  kinds of ICMP queries         2 × u8
 //!   76  zone                               u16     104  packets by direction         2 × u64
 //!   78  port number                        u16     120  bytes by direction           2 × u64
-//!   80  rule                               u32     136  state of TCP, else zeros      48
+//!   80  rule                               u32     136  state of TCP or SCTP, then zeros   48
 //!   84  age                                u32     184  zeros                          8
 //!   88  time until it ends                 u32     192
 //!   92  flags: 1 answered, 2 its source is decided; bits 8 to 15: its mappings  u32
@@ -16,6 +16,8 @@
 //!
 //!       TCP    136  20 for each end: last sequence number sent, offered, window, mark, acknowledged   5 × u32
 //!              176  window scales, 2 × u8   178  what each has sent, 2 × u8   180  state   181  liberal   182  zeros
+//!       SCTP   136  verification tags, 2 × u32   144  offered tags, 2 × u32   152  state   153  has sent INIT, 2 × u8
+//!              155  a HEARTBEAT with another tag: 0 none, 1 of the first end, 2 of the second one   156  zeros
 //! ```
 
 use netvm_wire::{Address, IpProto};
@@ -23,7 +25,7 @@ use netvm_wire::{Address, IpProto};
 use crate::connection::{Connection, Origin};
 use crate::nat::Mapped;
 use crate::packet::tuple::{Tuple, Zone};
-use crate::tcp::{SAVED_TCP, Tcp};
+use crate::protocol::{SAVED_SCTP, SAVED_TCP, Sctp, Tcp, Transport};
 
 /// A connection outside of a table.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +47,7 @@ const FLAGS: usize = 92;
 const ZEROS: usize = 96;
 const PACKETS: usize = 104;
 const BYTES: usize = 120;
-const TCP: usize = 136;
-const END_ZEROS: usize = TCP + SAVED_TCP;
+const TRANSPORT: usize = 136;
 
 const ANSWERED: u32 = 1;
 const SETTLED: u32 = 2;
@@ -140,8 +141,10 @@ impl SavedConnection {
         }
         put(&mut record, ZONE, &it.tuples[0].zone.0.to_le_bytes());
         put(&mut record, PORT, &it.from.to_le_bytes());
-        if it.tuples[0].protocol == IpProto::TCP {
-            put(&mut record, TCP, &it.tcp.to_bytes());
+        match it.transport {
+            Transport::Tcp(tcp) => put(&mut record, TRANSPORT, &tcp.to_bytes()),
+            Transport::Sctp(sctp) => put(&mut record, TRANSPORT, &sctp.to_bytes()),
+            Transport::Other => {}
         }
         record
     }
@@ -153,14 +156,14 @@ impl SavedConnection {
         let [original, reply] = &tuples;
         let (flags, left) = (u32_at(record, FLAGS), u32_at(record, LEFT));
         let one_family = tuples.iter().all(|it| it.source.is_v4() == it.destination.is_v4());
-        let zeros = u64::from_le_bytes(get(record, ZEROS)) | u64::from_le_bytes(get(record, END_ZEROS));
-        let tcp = match original.protocol {
-            IpProto::TCP => Tcp::from_bytes(&get(record, TCP))?,
-            _ if get::<SAVED_TCP>(record, TCP) != [0; SAVED_TCP] => return None,
-            _ => Tcp::NEW,
+        let (transport, size) = match original.protocol {
+            IpProto::TCP => (Transport::Tcp(Tcp::from_bytes(&get(record, TRANSPORT))?), SAVED_TCP),
+            IpProto::SCTP => (Transport::Sctp(Sctp::from_bytes(&get(record, TRANSPORT))?), SAVED_SCTP),
+            _ => (Transport::Other, 0),
         };
         let is_sound = one_family
-            && zeros == 0
+            && get(record, ZEROS) == [0; 8]
+            && record[TRANSPORT + size..].iter().all(|byte| *byte == 0)
             && flags & !(ANSWERED | SETTLED | 0xff << MAPPED) == 0
             && has_query(original, 0)
             && has_query(reply, 1)
@@ -170,7 +173,7 @@ impl SavedConnection {
             tuples,
             packets: pair_at(record, PACKETS),
             bytes: pair_at(record, BYTES),
-            tcp,
+            transport,
             created: 0u32.wrapping_sub(u32_at(record, AGE)),
             deadline: left,
             rule: u32_at(record, RULE),

@@ -5,10 +5,10 @@ use netvm_wire::{ConnState, IpProto};
 use super::connections::{Connections, Found};
 use crate::connection::Connection;
 use crate::packet::fragments::FragmentOf;
-use crate::packet::headers::segment;
+use crate::packet::headers::{segment, transport};
 use crate::packet::kind::{Kind, Relation};
 use crate::packet::tuple::Tuple;
-use crate::tcp::{Handled, Tcp};
+use crate::protocol::{Handled, Sctp, SctpPacket, Tcp, Transport};
 use crate::{Packet, TICKS_PER_SECOND, Tracked};
 
 /// Packets whose look-ups overlap.
@@ -78,23 +78,30 @@ impl Connections {
 
     fn track_known(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Tracked {
         let Found { slot, direction } = found;
-        let connection = self.slots.get_mut(slot);
-        if connection.tuples[0].protocol == IpProto::TCP {
-            let Some(segment) = segment(packet) else { return INVALID };
-            if connection.tcp.begins_again(&segment) {
-                return NEW;
-            }
-            match connection.tcp.handle(direction, &segment) {
-                Handled::Valid => {}
-                Handled::WithoutEffect => return self.seen(found),
-                Handled::Invalid => return INVALID,
-            }
+        let handled = match &mut self.slots.get_mut(slot).transport {
+            Transport::Tcp(tcp) => match segment(packet) {
+                Some(segment) if tcp.begins_again(&segment) => return NEW,
+                Some(segment) => tcp.handle(direction, &segment),
+                None => Handled::Invalid,
+            },
+            Transport::Sctp(sctp) => match sctp_packet(packet) {
+                Some(packet) => sctp.handle(direction, &packet),
+                None => Handled::Invalid,
+            },
+            Transport::Other => Handled::Valid,
+        };
+        match handled {
+            Handled::Valid | Handled::WithoutRefresh => {}
+            Handled::WithoutEffect => return self.seen(found),
+            Handled::Invalid => return INVALID,
         }
         if let Some(of) = FragmentOf::of_first(packet) {
             self.fragments.confirm(&self.hasher, &of);
         }
         self.passes(packet, found);
-        self.follow(slot, now);
+        if handled == Handled::Valid {
+            self.follow(slot, now);
+        }
         self.seen(found)
     }
 
@@ -106,16 +113,14 @@ impl Connections {
     /// The connection that a packet with this tuple begins, not yet in the table.
     pub(super) fn begin(&self, packet: &Packet<'_>, tuple: &Tuple) -> Option<Connection> {
         let tuples = [*tuple, tuple.reversed()];
-        let new = Connection { tuples, ..Connection::FREE };
-        match tuple.protocol {
-            IpProto::TCP => {
-                let tcp = Tcp::begin(&segment(packet)?, self.config.pick_up)?;
-                Some(Connection { tcp, ..new })
-            }
+        let transport = match tuple.protocol {
+            IpProto::TCP => Transport::Tcp(Tcp::begin(&segment(packet)?, self.config.pick_up)?),
+            IpProto::SCTP => Transport::Sctp(Sctp::begin(&sctp_packet(packet)?)?),
             // A reply without a request.
-            IpProto::ICMP | IpProto::ICMPV6 if tuple.query & 1 != 0 => None,
-            _ => Some(new),
-        }
+            IpProto::ICMP | IpProto::ICMPV6 if tuple.query & 1 != 0 => return None,
+            _ => Transport::Other,
+        };
+        Some(Connection { tuples, transport, ..Connection::FREE })
     }
 
     /// A later fragment. Without a connection, it is what the first one was: rules decide the same, and the first one
@@ -137,8 +142,13 @@ impl Connections {
     fn track_error(&self, kind: &Kind, found: Found) -> Tracked {
         let Found { slot, direction } = found;
         let connection = self.slots.get(slot);
-        let may_have_sent = |sequence| connection.tcp.may_have_sent(1 - direction, sequence);
-        if kind.sequence.is_some_and(|sequence| !may_have_sent(sequence)) {
+        let sender = 1 - direction;
+        let may_have_sent = |number| match &connection.transport {
+            Transport::Tcp(tcp) => tcp.may_have_sent(sender, number),
+            Transport::Sctp(sctp) => sctp.may_have_sent(sender, number),
+            Transport::Other => true,
+        };
+        if kind.number.is_some_and(|number| !may_have_sent(number)) {
             return INVALID;
         }
         Tracked { state: ConnState::Related, ..self.seen(found) }
@@ -172,4 +182,9 @@ impl Connections {
         let is_translated = self.slots.get(slot).is_translated;
         Tracked { state, connection: Some(self.id(slot)), is_reply, is_translated, ports: None }
     }
+}
+
+/// An SCTP packet that is not a later fragment.
+fn sctp_packet<'a>(packet: &Packet<'a>) -> Option<SctpPacket<'a>> {
+    transport(packet).and_then(SctpPacket::read)
 }

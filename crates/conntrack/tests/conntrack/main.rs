@@ -11,4 +11,5 @@ mod others;
 mod rfc;
 mod rig;
 mod saved;
+mod sctp;
 mod tcp;

@@ -112,6 +112,13 @@ timeouts! {
     udp = 30: "UDP: packets of one direction.";
     udp_stream = 120: "UDP: packets of both directions, after the first answer.";
     icmp = 30: "ICMP and ICMPv6 queries.";
-    sctp_established = 210: "SCTP, in any state.";
+    sctp_closed = 10: "SCTP: an INIT without an answer, and after the end of an association.";
+    sctp_cookie_wait = 3: "SCTP: an INIT and its acknowledgement.";
+    sctp_cookie_echoed = 3: "SCTP: a COOKIE ECHO.";
+    sctp_established = 210: "SCTP: an open association.";
+    sctp_shutdown_sent = 3: "SCTP: a SHUTDOWN of the end that began the association.";
+    sctp_shutdown_recd = 3: "SCTP: a SHUTDOWN of the other end.";
+    sctp_shutdown_ack_sent = 3: "SCTP: a SHUTDOWN and its acknowledgement.";
+    sctp_heartbeat_sent = 30: "SCTP: a HEARTBEAT on a path of which nothing else was seen.";
     generic = 600: "Other protocols.";
 }

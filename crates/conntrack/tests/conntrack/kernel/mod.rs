@@ -3,6 +3,7 @@
 
 pub mod conversation;
 mod router;
+mod sctp;
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -12,6 +12,7 @@ use netvm_wire::{Address, ConnState, IpProto, PortRange, TcpFlags, checksum, par
 use proptest::prelude::*;
 
 use crate::rig::{Rig, between};
+use crate::sctp::{INIT, INIT_ACK, offer, sctp};
 
 pub const INSIDE: &str = "10.0.0.1";
 pub const OTHER_INSIDE: &str = "10.0.0.9";
@@ -225,10 +226,9 @@ fn what_cannot_be_translated_is_refused() {
     let of = |protocol, payload: &'static [u8]| {
         between(INSIDE, REMOTE).protocol(protocol).payload(payload).to_vec().unwrap()
     };
-    const SCTP: [u8; 16] = [0, 9, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 4];
     assert_eq!(rig.begin(&of(IpProto(136), &[0; 8]), source), Err(Refusal::NotTranslatable), "UDP-Lite");
     assert_eq!(
-        rig.begin(&of(IpProto::SCTP, &SCTP), source),
+        rig.begin(&sctp(between(INSIDE, REMOTE), [9, 80], 0, &[offer(INIT, 5)]), source),
         Err(Refusal::NoPort),
         "its port is not in the pool"
     );
@@ -239,6 +239,18 @@ fn what_cannot_be_translated_is_refused() {
     let refused = rig.begin(&udp_frame(INSIDE, REMOTE, [1, 2]), of_other_family);
     assert_eq!(refused, Err(Refusal::NotTranslatable));
     assert_eq!(rig.table.len(), 1);
+}
+
+#[test]
+fn addresses_of_sctp_are_translated_and_its_ports_stay() {
+    let mut rig = rig();
+    let pools = masquerade();
+    let translation = Translation { sources: &pools, destination: None };
+    let init = |from| sctp(between(from, REMOTE), [9, 80], 0, &[offer(INIT, 5)]);
+    let answer = |to| sctp(between(REMOTE, to), [80, 9], 5, &[offer(INIT_ACK, 6)]);
+    assert_eq!(rig.through(&init(INSIDE), translation).unwrap(), init(OUTSIDE));
+    assert_eq!(rig.known(&answer(OUTSIDE)).unwrap(), answer(INSIDE));
+    assert_eq!(rig.begin(&init(OTHER_INSIDE), translation), Err(Refusal::NoPort), "its port is taken");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use netvm_wire::TcpFlags;
 
 use crate::config::Timeouts;
 use crate::packet::headers::Segment;
+use crate::protocol::handled::Handled;
 
 /// The state of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,18 +93,6 @@ pub(crate) fn kind_of(flags: TcpFlags) -> Option<Kind> {
         (false, false, false, true) => Some(Kind::Ack),
         _ => None,
     }
-}
-
-/// What became of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
-    /// It belongs to the connection.
-    Valid,
-    /// It may belong to the connection, and its receiver knows: a SYN after the handshake, or a reset in the window
-    /// that is not the next segment. The receiver answers with a challenge acknowledgment (RFC 5961 sections 3 and 4).
-    WithoutEffect,
-    /// It cannot belong to the connection, which is unchanged.
-    Invalid,
 }
 
 /// What one end has sent and offered.

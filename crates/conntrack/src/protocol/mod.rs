@@ -1,0 +1,19 @@
+//! What tracking remembers of the protocols over IP: [`Transport`].
+
+mod handled;
+mod sctp;
+mod tcp;
+
+pub(crate) use handled::Handled;
+pub use sctp::SctpState;
+pub(crate) use sctp::{SAVED_SCTP, Sctp, SctpPacket};
+pub use tcp::TcpState;
+pub(crate) use tcp::{SAVED_TCP, Tcp};
+
+/// What the protocol of a connection remembers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
+    Tcp(Tcp),
+    Sctp(Sctp),
+    Other,
+}
