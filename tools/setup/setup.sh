@@ -41,7 +41,7 @@ test_packages=(
     tayga # NAT64, which the tests compare with
     iptables # iptables-restore checks what the import of rules is tested with
 )
-# What `./dev bench policy`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd
+# What `./dev bench policy`, `conn`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd
 # runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable --now
 # openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
@@ -50,6 +50,9 @@ ipfix_readers=(libfixbuf-tools)
 # What the tests of metrics and of the web page use if it is there (`./dev check-release` installs it).
 # shellcheck disable=SC2034
 watch_peers=(prometheus chromium)
+# Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
+# shellcheck disable=SC2034
+nat_clients=(coturn stun-client dnsutils iperf3 curl)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
 demo_build_seconds=400
@@ -119,7 +122,7 @@ setup_bench() {
     fi
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
-        policy | vhost | container | latency)
+        policy | conn | vhost | container | latency)
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
             ;;
     esac

@@ -12,7 +12,7 @@
 //! - `ovs-ct-N`: the same by Open vSwitch with DPDK: `ct(table=1)`, `ct(commit)` for `+new`, and output for `+est`.
 //! - `new`: every other packet is of 10,000 such connections, the others open and close TCP connections (`new packets`
 //!   is the sum). `new` counts connections that began, `new ended` those that ended; `new lost` is how many of the 10,000
-//!   ended or lost packets. Closed connections time out after one second. `ovs-ct-new`: the same, by packets sent.
+//!   ended. The table is full, and each new connection ends a closed one. `ovs-ct-new`: the same, by packets sent.
 //! - `router-N`, `nat44-N`, `nft-N`: see [`nat`].
 //! - `workers-1`, `workers-2`: two sources, each with 5,000 tracked connections to a sink; packets that arrive per
 //!   second of wall-clock time, as in `workers`.

@@ -8,7 +8,9 @@
 use std::fs;
 use std::net::Ipv4Addr;
 
-use netvm_model::{AddressRange, Filtering, Host, NatAddresses, PortAllocation, SourceNat};
+use netvm_model::{
+    AddressRange, Filtering, Host, Match, NatAction, NatAddresses, NatRule, PortAllocation, SourceNat,
+};
 use netvm_wire::{Address, PortRange};
 
 use super::Cases;
@@ -75,11 +77,15 @@ fn translating(core: u32, count: u32) -> Host {
     room_for(&mut host.engine, count.into());
     let [first, last] = [0, 63].map(|n| Address::from(Ipv4Addr::new(10, 101, 1, n)));
     let range = AddressRange { first, last };
-    host.routers[0].interfaces[1].snat = Some(SourceNat {
+    let action = NatAction::Source(SourceNat {
         addresses: NatAddresses::Ranges(vec![range]),
         ports: PortRange::new(1024, u16::MAX).unwrap_or(PortRange::ANY),
         allocation: PortAllocation::Any,
         filtering: Filtering::AddressAndPort,
     });
+    let out = host.routers[0].interfaces[1].port;
+    let matches = Match { to: vec![out], ..Match::default() };
+    host.nat.push(NatRule { name: "pool".to_owned(), matches, local_to: None, action });
+    host.routers[0].track = true;
     host
 }

@@ -27,8 +27,8 @@ const FRAME: u16 = 60;
 const LIMIT: u32 = 2_000_000;
 /// Time limit for the engine to read its connections.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which as many closed connections begin to end as new ones begin: twice their time-out.
-const UNTIL_CLOSED_END: Duration = Duration::from_secs(2);
+/// Most connections while others open and close. When so many are there, each new one ends a closed one.
+const LIMIT_OF_NEW: u32 = 200_000;
 /// Seconds without a packet, in all states in which a packet is to come.
 const STAYS: u32 = 3600;
 
@@ -138,9 +138,11 @@ fn datagrams(rig: &mut Rig, most: usize) -> Result<Vec<ConnectionView>, BenchErr
 /// Connections that open and close, beside established ones.
 pub(super) fn new(name: &str, established: u64, cores: Cores, plan: &Plan) -> Measured {
     let traffic = Traffic::of_connections(established, Turns::BesideNew);
-    let (mut rig, _traffic) = start(&tracking(cores.engine, established), traffic)?;
+    let mut host = tracking(cores.engine, established);
+    host.engine.connections.limit = LIMIT_OF_NEW;
+    let (mut rig, _traffic) = start(&host, traffic)?;
     rig.await_connections(established, true)?;
-    rig.run(UNTIL_CLOSED_END)?;
+    rig.await_connections(LIMIT_OF_NEW.into(), false)?;
     let (before, start) = (rig.engine().connection_counts(), Instant::now());
     let window = rig.watch(plan)?;
     let (after, elapsed) = (rig.engine().connection_counts(), start.elapsed());
