@@ -31,7 +31,7 @@ pub fn serve(host: &Host, bytes: u64) {
 }
 
 /// The `n`th word (splitmix64).
-const fn word(n: u64) -> u64 {
+pub const fn word(n: u64) -> u64 {
     let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)

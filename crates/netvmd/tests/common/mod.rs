@@ -19,6 +19,7 @@ pub mod download;
 pub mod guest;
 pub mod hosts;
 pub mod libvirt;
+pub mod page;
 pub mod user_program;
 pub mod vm_nf;
 

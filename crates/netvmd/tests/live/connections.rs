@@ -1,29 +1,32 @@
 //! A stateful firewall: docs/how-to/connections.md, with its configuration and commands.
 
+mod flood;
+
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use netvm_api::{ConnectionInfo, ConnectionList, FlushedConnections, path};
 
 use crate::common::hosts::{self, Host, within};
+use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE};
 
 const PAGE: &str = include_str!("../../../../docs/how-to/connections.md");
 
 /// The first configuration of the page, for hosts with these names.
 fn firewall(office: &Host, outside: &Host) -> String {
-    let config = PAGE.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let config = blocks(PAGE, "toml").swap_remove(0);
     let namespace = |config: String, name: &str, host: &Host| {
         config.replace(&format!("namespace = \"{name}\""), &format!("namespace = {:?}", host.namespace()))
     };
-    let config = namespace(config.to_owned(), "office", office);
+    let config = namespace(config, "office", office);
     format!("{ENGINE}{}", namespace(config, "outside", outside))
 }
 
 /// The commands that the page runs in the office and outside.
 fn commands(office: &Host, outside: &Host) -> Vec<String> {
-    let mut blocks = PAGE.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let block = blocks.find(|block| block.contains("netns exec")).unwrap();
+    let found = blocks(PAGE, "sh");
+    let block = found.iter().find(|block| block.contains("netns exec")).unwrap();
     let named = |line: &str| {
         line.replace("exec office", &format!("exec {}", office.namespace()))
             .replace("exec outside", &format!("exec {}", outside.namespace()))

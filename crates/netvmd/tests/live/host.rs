@@ -7,22 +7,10 @@ use std::time::Duration;
 use netvm_api::{ApplyReply, PlanReply, Status, path};
 
 use crate::common::hosts::{self, Host, run, succeeds, within};
+use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE, Folder};
 
 const PAGE: &str = include_str!("../../../../docs/how-to/host-interface.md");
-
-/// The code blocks of the page in this language.
-fn blocks(language: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut lines = PAGE.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == format!("```{language}") {
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            found.push(block.map(|line| format!("{}\n", line.trim())).collect());
-        }
-    }
-    found
-}
 
 /// A machine with an uplink `eth0` to a network that knows only this machine's address, and netvmd in it.
 struct Machine {
@@ -86,7 +74,7 @@ fn containers_reach_the_host_and_through_it_the_internet() {
         println!("SKIP: nftables does not work here");
         return;
     }
-    let config = blocks("toml")[0]
+    let config = blocks(PAGE, "toml")[0]
         .replace("namespace = \"web\"", &format!("namespace = {:?}", machine.container.namespace()));
     let text = format!("{ENGINE}{config}");
     let mut daemon = machine.start(&text);
@@ -94,7 +82,7 @@ fn containers_reach_the_host_and_through_it_the_internet() {
     assert!(machine.container.pings("fd00::1") && machine.host.pings("fd00::11"), "{}", daemon.log());
     assert_eq!(daemon.get::<Status>(path::STATUS).problems, [""; 0]);
 
-    let sh = blocks("sh");
+    let sh = blocks(PAGE, "sh");
     let [forward, masquerade, firewall, bridge] = &sh[..] else { panic!("{sh:#?}") };
     machine.must_run(forward);
     let once = "busybox ping -c 1 -W 1 203.0.113.9";
