@@ -9,6 +9,7 @@ mod frr;
 mod links;
 mod many;
 mod namespace;
+mod nat;
 mod neighbours;
 mod patch;
 mod site;

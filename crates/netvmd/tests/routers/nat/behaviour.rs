@@ -1,0 +1,60 @@
+//! What RFC 5780's programs say of the NAT: coturn's server outside, with two addresses, and clients inside.
+
+use super::super::common::hosts::are_possible;
+use super::{Background, Net, PAGE, blocks, has, must};
+
+/// The server's second address.
+const SECOND: &str = "203.0.113.3";
+
+/// What a client inside finds out: mapping and filtering.
+fn discovered(net: &Net, what: &str) -> String {
+    must(&net.app, &format!("turnutils_natdiscovery {what} -p 3478 {}", super::INTERNET))
+}
+
+/// A STUN server with two addresses.
+fn server(net: &Net) -> Background {
+    net.internet.ip(&format!("address add {SECOND}/24 dev eth0"));
+    Background::inside(
+        &net.internet,
+        &format!(
+            "turnserver -S -n --no-tls --no-dtls -L {} -L {SECOND} --log-file stdout --pidfile /dev/null",
+            super::INTERNET
+        ),
+    )
+}
+
+#[test]
+fn the_mapping_is_endpoint_independent_and_filtering_is_an_option() {
+    if !are_possible() || !has("turnserver") || !has("turnutils_natdiscovery") {
+        return;
+    }
+    let net = Net::new('s');
+    // RFC 4787 REQ-1; filtering by default, REQ-8.
+    {
+        let _daemon = net.start(&net.config(false, ""));
+        let _server = server(&net);
+        let mapping = discovered(&net, "-m");
+        assert!(mapping.contains("NAT with Endpoint Independent Mapping"), "{mapping}");
+        let filtering = discovered(&net, "-f");
+        assert!(filtering.contains("NAT with Address and Port Dependent Filtering"), "{filtering}");
+        stun_client(&net, "Independent Mapping, Port Dependent Filter");
+    }
+    // The page's CGNAT lets everybody send to a port that is in use.
+    net.internet.ip(&format!("address del {SECOND}/24 dev eth0"));
+    let _daemon = net.start(&net.config(false, &blocks(PAGE, "toml")[2]));
+    net.internet.ip(&format!("route add 198.51.100.16/28 via {}", super::ROUTER));
+    let _server = server(&net);
+    let filtering = discovered(&net, "-f");
+    assert!(filtering.contains("NAT with Endpoint Independent Filtering"), "{filtering}");
+    stun_client(&net, "Independent Mapping, Independent Filter");
+}
+
+/// The same by `stun` of RFC 3489's time, another implementation.
+fn stun_client(net: &Net, kind: &str) {
+    if has("stun") {
+        // Its status is a number of the kind.
+        let output = net.app.output(&format!("stun {}", super::INTERNET));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(kind), "{text}");
+    }
+}
