@@ -18,7 +18,7 @@ use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, WorkerId};
 use crate::interface::{OpenError, XskQueues};
 use crate::policy::{Policy, PolicyError};
-use crate::worker::Command;
+use crate::worker::{Command, ConnectionOwners};
 
 /// Why a host was not applied. The engine is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -351,7 +351,8 @@ impl Engine {
             self.resizes.set_owners(Arc::clone(&owners));
             self.publisher().send_snapshots();
             move_verdicts(&owners, &self.nfs, &mut self.workers);
-            move_connections(&owners, &mut self.workers);
+            let is_by_zone = self.host.translates();
+            move_connections(&ConnectionOwners { owners, is_by_zone }, &mut self.workers);
             resize.flows_divided();
         } else {
             resize.try_again();

@@ -56,7 +56,7 @@ impl SourceChoice<'_> {
 impl Nat {
     /// The rules of a host; `None` if it has none. `routers` have the addresses of interfaces, by number.
     pub(crate) fn of(host: &Host, routers: &[Option<Arc<RouterPath>>]) -> Option<Self> {
-        if host.nat.is_empty() {
+        if !host.translates() {
             return None;
         }
         let mut nat = Self::default();

@@ -62,7 +62,7 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
-pub(crate) use state::moved::connections::{MovedConnections, owner_of};
+pub(crate) use state::moved::connections::{ConnectionOwners, MovedConnections};
 pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};

@@ -9,7 +9,8 @@
 //!
 //! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
 //! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). At ports that track connections it is chosen
-//! by the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. Ports that
+//! by the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. With NAT, where
+//! both directions have other addresses, it is chosen by the zone: one worker has all connections of a zone. Ports that
 //! wait for room also wait for that of their flows' owners, which take packets only if their chains have room for a
 //! burst.
 //!
@@ -17,9 +18,10 @@
 //! per burst.
 
 use dpdk::Batch;
+use netvm_conntrack::Zone;
 
 use super::packet::groups::groups;
-use super::packet::keys::{connection_hash_of, owner_hash_of};
+use super::packet::keys::{connection_hash_of, owner_hash_of, zone_hash};
 use super::state::burst::Context;
 use super::state::handoff::HandoffPacket;
 use super::state::{BURST, Datapath};
@@ -30,10 +32,15 @@ use crate::ids::PortId;
 pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> Batch {
     let Context { snapshot, memory, .. } = cx;
     let mut owners = [dp.id; BURST];
-    let is_tracked = snapshot.policy.ingress(port).is_some_and(|ingress| ingress.tracking.is_some());
-    let hash_of = if is_tracked { connection_hash_of } else { owner_hash_of };
+    let tracking = snapshot.policy.ingress(port).and_then(|ingress| ingress.tracking);
+    let of_zone = tracking.filter(|_| snapshot.nat.is_some()).map(|tracking| zone_hash(Zone(tracking.zone)));
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
-        if let Some(hash) = hash_of(mbuf) {
+        let hash = match (tracking, of_zone) {
+            (Some(_), Some(hash)) => Some(hash),
+            (Some(_), None) => connection_hash_of(mbuf),
+            (None, _) => owner_hash_of(mbuf),
+        };
+        if let Some(hash) = hash {
             *owner = snapshot.owners.of(hash);
         }
     }

@@ -145,6 +145,11 @@ pub(crate) fn connection_hash([source, destination]: [Address; 2]) -> u64 {
     tuple.symmetric_hash()
 }
 
+/// What decides which worker has the connections of a zone, if NAT translates some.
+pub(crate) fn zone_hash(zone: Zone) -> u64 {
+    FlowHasher::shared().words([zone.0.into(), 0, 0, 0, 5])
+}
+
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
