@@ -150,6 +150,12 @@ impl Engine {
         })
     }
 
+    /// Has NAT choose addresses and ports by this key, for the same choice after a restart. Call it before the first
+    /// host is applied; keep the key secret.
+    pub const fn set_mapping_key(&mut self, key: u64) {
+        self.connections.set_mapping_key(key);
+    }
+
     /// The configuration in force.
     #[must_use]
     pub fn host(&self) -> &Host {

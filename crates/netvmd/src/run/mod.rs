@@ -1,6 +1,7 @@
 //! netvmd from its start to its end.
 
 mod lock;
+mod mapping_key;
 mod reconcile;
 mod rundir;
 mod running;

@@ -11,6 +11,7 @@ use netvm_fd_store::Store;
 use netvm_model::{Host, NfStart};
 
 use super::DaemonError;
+use super::mapping_key::mapping_key;
 use super::reconcile::reconcile;
 use super::rundir::RunDir;
 use super::service::{self, Request, Signals};
@@ -57,6 +58,12 @@ impl RunningDaemon {
         let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
         let thread = EngineThread::start(first.engine.clone(), may_have_nics(), events, on_notice).await?;
         let engine = thread.handle();
+        match mapping_key(&configuration.options().state_dir()) {
+            Ok(key) => engine.call(move |engine| engine.set_mapping_key(key)).await?,
+            Err(error) => {
+                tracing::warn!("NAT chooses other ports after a restart: cannot keep its key: {error}");
+            }
+        }
         let flows = FlowExport::start(first.engine.flow_monitor.as_ref(), engine).await?;
         let machines =
             Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());

@@ -15,13 +15,20 @@ pub(crate) type Tables = Vec<(WorkerId, Box<WorkerConnections>)>;
 #[derive(Debug)]
 pub(crate) struct ConnectionTables {
     config: ConnectionsConfig,
+    /// By which NAT chooses addresses and ports; `None`: each table by a random one.
+    mapping_key: Option<u64>,
     are_given: bool,
 }
 
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        Self { config: config.clone(), are_given: false }
+        Self { config: config.clone(), mapping_key: None, are_given: false }
+    }
+
+    /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
+    pub(crate) const fn set_mapping_key(&mut self, key: u64) {
+        self.mapping_key = Some(key);
     }
 
     /// Allocates the tables that workers need for a host and do not have.
@@ -48,6 +55,6 @@ impl ConnectionTables {
     }
 
     fn table(&self) -> Result<Box<WorkerConnections>, NoMemory> {
-        Ok(Box::new(WorkerConnections::new(&self.config)?))
+        Ok(Box::new(WorkerConnections::new(&self.config, self.mapping_key)?))
     }
 }

@@ -64,9 +64,11 @@ pub(crate) struct WorkerConnections {
 
 impl WorkerConnections {
     /// An empty table of this size.
-    pub(crate) fn new(config: &ConnectionsConfig) -> Result<Self, NoMemory> {
+    ///
+    /// `mapping_key`: by which NAT chooses addresses and ports, for the same choice after a restart.
+    pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
         Ok(Self {
-            table: Connections::new(&config_of(config))?,
+            table: Connections::new(&Config { mapping_key, ..config_of(config) })?,
             headers: Headers { fronts: Box::new([[0; HEADER_BYTES]; BURST]), lengths: [0; BURST] },
             keys: [FlowKey::EMPTY; BURST],
             lengths: [0; BURST],
@@ -296,10 +298,11 @@ fn read_destination(front: &[u8], length: u32, key: &mut FlowKey) -> Option<()> 
 /// The configuration of a table.
 fn config_of(config: &ConnectionsConfig) -> Config {
     let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts, .. } = *config;
+    let mappings = config.mappings.unwrap_or(limit);
     Config {
         sessions: limit,
-        mappings: limit,
-        blocks: limit.div_ceil(MAPPINGS_PER_BLOCK),
+        mappings,
+        blocks: mappings.div_ceil(MAPPINGS_PER_BLOCK),
         pick_up,
         quotas: Quotas { per_source, per_port, per_zone },
         timeouts: Timeouts {

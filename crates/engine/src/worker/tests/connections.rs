@@ -34,7 +34,7 @@ fn host(text: &str) -> Host {
 /// A worker with a table for these connections.
 fn tracking(text: &str, config: &ConnectionsConfig) -> Rig {
     let mut rig = Rig::of(&host(text));
-    let table = Box::new(WorkerConnections::new(config).unwrap());
+    let table = Box::new(WorkerConnections::new(config, None).unwrap());
     rig.command(Command::SetConnections(Some(table)));
     rig
 }

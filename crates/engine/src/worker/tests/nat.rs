@@ -70,7 +70,7 @@ fn publish(from: PortId) -> NatRule {
 fn rig(host: Host, nat: &[NatRule]) -> Rig {
     let host = Host { nat: nat.to_vec(), ..host };
     let mut rig = Rig::of(&host);
-    let table = Box::new(WorkerConnections::new(&ConnectionsConfig::default()).unwrap());
+    let table = Box::new(WorkerConnections::new(&ConnectionsConfig::default(), None).unwrap());
     rig.command(Command::SetConnections(Some(table)));
     rig
 }
