@@ -201,6 +201,12 @@ impl Snapshot {
         hops.nth(hop.into()).unwrap_or(hop)
     }
 
+    /// Whether the connections of packets that a port receives are tracked.
+    #[inline(always)]
+    pub(crate) fn tracks(&self, port: PortId) -> bool {
+        self.policy.ingress(port).is_some_and(|ingress| ingress.tracking.is_some())
+    }
+
     #[inline(always)]
     pub(crate) fn router(&self, router: RouterId) -> Option<&RouterPath> {
         self.routers.get(router.index())?.as_deref()

@@ -5,6 +5,7 @@ use core::slice;
 use netvm_ids::{PortId, RoleId};
 use netvm_region::Region;
 use netvm_ring::Descriptor;
+use netvm_wire::ConnState;
 
 /// Idle timeout of a per-flow verdict in seconds. The role's `flow_verdicts` in the configuration bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -162,7 +163,15 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn ingress(&self) -> PortId {
-        PortId(self.descriptor.argument())
+        PortId(self.descriptor.ingress())
+    }
+
+    /// What the engine says of the packet's connection, if its ingress port tracks connections; else
+    /// [`ConnState::Untracked`].
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> ConnState {
+        ConnState::ALL.get(usize::from(self.descriptor.state())).copied().unwrap_or_default()
     }
 
     /// Number of the packet's chain.

@@ -35,4 +35,4 @@ pub use table::{
 };
 
 /// Version of the layout of all shared memory. The engine refuses an NF built for another version.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;

@@ -110,6 +110,9 @@ pub(crate) const LAP: u64 = 1 << 31;
 /// Bit of the high word that marks a message.
 const CONTROL: u64 = 1 << 31;
 const BUFFER: u64 = LAP - 1;
+/// Bits of the ingress port in the argument of a packet on the way to an NF.
+const INGRESS_BITS: u32 = 13;
+const INGRESS: u16 = (1 << INGRESS_BITS) - 1;
 
 impl Descriptor {
     /// The largest buffer number that a descriptor can carry.
@@ -143,8 +146,8 @@ impl Descriptor {
         Self { low: span.0, high: self.high }
     }
 
-    /// The same packet at `hop` of `chain`, to be returned to `worker`. On the way to an NF, `argument` is the ingress
-    /// port.
+    /// The same packet at `hop` of `chain`, to be returned to `worker`. On the way to an NF, `argument` is what
+    /// [`Descriptor::arrival`] makes.
     #[inline]
     #[must_use]
     pub const fn on_path(self, chain: u16, hop: u8, argument: u16, worker: u8) -> Self {
@@ -228,11 +231,33 @@ impl Descriptor {
         (self.high >> 24) as u8
     }
 
-    /// Ingress port on the way to an NF; port or role on the way back.
+    /// [`Descriptor::arrival`] on the way to an NF; port or role on the way back.
     #[inline]
     #[must_use]
     pub const fn argument(self) -> u16 {
         (self.high >> 32) as u16
+    }
+
+    /// The argument of a packet on the way to an NF: its ingress port, less than 8192, and the number of the state of its
+    /// connection, less than 8.
+    #[inline(always)]
+    #[must_use]
+    pub const fn arrival(port: u16, state: u8) -> u16 {
+        port & INGRESS | (state as u16) << INGRESS_BITS
+    }
+
+    /// The ingress port of a packet on the way to an NF.
+    #[inline]
+    #[must_use]
+    pub const fn ingress(self) -> u16 {
+        self.argument() & INGRESS
+    }
+
+    /// The number of the state of its connection.
+    #[inline]
+    #[must_use]
+    pub const fn state(self) -> u8 {
+        (self.argument() >> INGRESS_BITS) as u8
     }
 
     /// The worker that handed out the packet; the NF must return it there.

@@ -2,7 +2,7 @@
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::{LruTable, View};
-use netvm_wire::{EtherType, FiveTuple, Headers, IpProto, Network, Transport};
+use netvm_wire::{ConnState, EtherType, FiveTuple, Headers, IpProto, Network, Transport};
 
 use crate::flow::FlowOf;
 use crate::states::Lookup;
@@ -145,6 +145,19 @@ impl Firewall {
         }
     }
 
+    /// As the engine tracks its connection: no state of this NF is needed.
+    #[inline]
+    fn filter_tracked(&mut self, subject: Subject, state: ConnState) -> Verdict {
+        match state {
+            ConnState::Established | ConnState::Related => self.allow(Counter::Established),
+            ConnState::Invalid => self.refuse(Counter::Invalid),
+            ConnState::New | ConnState::Untracked => match self.decide(subject) {
+                Action::Allow => self.allow(Counter::Allowed),
+                Action::Deny => self.refuse(Counter::Denied),
+            },
+        }
+    }
+
     #[inline]
     fn refuse(&mut self, counter: Counter) -> Verdict {
         self.count(counter);
@@ -193,11 +206,13 @@ impl NetworkFunction for Firewall {
         match headers.five_tuple() {
             Some(tuple) => {
                 let subject = Subject::new(tuple, headers.key().fragment, packet.ingress().0);
-                let of = match &self.states {
-                    Some(_) => FlowOf::new(packet.data(), &headers, tuple),
-                    None => FlowOf::None,
-                };
-                self.filter(subject, of)
+                match (&self.states, packet.state()) {
+                    (None, _) => self.filter(subject, FlowOf::None),
+                    (Some(_), ConnState::Untracked) => {
+                        self.filter(subject, FlowOf::new(packet.data(), &headers, tuple))
+                    }
+                    (Some(_), state) => self.filter_tracked(subject, state),
+                }
             }
             None => {
                 self.count(Counter::Other);

@@ -289,7 +289,7 @@ fn check(
 ) -> Verdict {
     assert_eq!((packet.headroom(), packet.len()), (descriptor.offset().into(), descriptor.length().into()));
     assert_eq!((packet.chain(), packet.hop()), (descriptor.chain(), descriptor.hop()));
-    assert_eq!((packet.ingress(), packet.hash()), (PortId(descriptor.argument()), descriptor.hash()));
+    assert_eq!((packet.ingress(), packet.hash()), (PortId(descriptor.ingress()), descriptor.hash()));
     for _ in 0..input.u8() % 4 {
         resize(&mut packet, input.u8(), usize::from(input.u16()));
         let size = geometry.size_of(descriptor.buffer()) as usize;

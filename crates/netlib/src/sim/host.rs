@@ -10,6 +10,7 @@ use netvm_region::{
     Table, TablePublisher,
 };
 use netvm_ring::{Consumer, Descriptor, Producer, VerdictKind};
+use netvm_wire::ConnState;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{MAX_PACKET, Outcome};
@@ -30,6 +31,8 @@ pub(super) struct Host {
     pub(super) worker: OwnedFd,
     /// One eventfd for each NF thread; NF thread 0 is the engine.
     pub(super) nf_threads: Vec<OwnedFd>,
+    /// Of the connections of all packets.
+    pub(super) state: ConnState,
     region: Region,
     table: TablePublisher,
 }
@@ -74,7 +77,8 @@ impl Host {
         };
         let rings = (0..threads).map(ends).collect();
         let nf_threads = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
-        Ok(Self { rings, control, worker: event()?, nf_threads, region, table: publisher })
+        let state = ConnState::Untracked;
+        Ok(Self { rings, control, worker: event()?, nf_threads, state, region, table: publisher })
     }
 
     /// The descriptors to pass to the NF.
@@ -101,7 +105,8 @@ impl Host {
             let start = self.region.buffer(buffer).add(usize::from(HEADROOM));
             start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
         }
-        Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, port.0, 0)
+        let arrival = Descriptor::arrival(port.0, self.state as u8);
+        Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, arrival, 0)
     }
 
     /// The outcome in a returned descriptor; `None` if its verdict or its span is invalid.

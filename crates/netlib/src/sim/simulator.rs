@@ -7,6 +7,7 @@ use netvm_attach::Fds;
 use netvm_ids::PortId;
 use netvm_region::ControlError;
 use netvm_ring::Descriptor;
+use netvm_wire::ConnState;
 
 use super::host::{Host, socket_error};
 use super::{MAX_PACKET, Outcome};
@@ -113,6 +114,11 @@ impl Simulator {
     pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
         let (engine, endpoint) = Engine::new(ports, roles)?;
         Ok(Self { engine, endpoint })
+    }
+
+    /// Sends packets from now on as if their connections were in this state ([`Packet::state`](crate::Packet::state)).
+    pub const fn set_state(&mut self, state: ConnState) {
+        self.engine.host.state = state;
     }
 
     /// The context of the NF's thread, for NFs that look up names.

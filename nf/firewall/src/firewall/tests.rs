@@ -298,3 +298,25 @@ fn tcp_without_a_beginning_does_not_pass() {
     }
     assert!(!bench.passes(WAN, &with(flags(fin))), "not even in a connection");
 }
+
+#[test]
+fn states_of_the_engine_are_used_where_it_tracks() {
+    let mut bench = Bench::new("allow tcp from any to any in lan\n", &["--stateful"]);
+    let request = testing::tcp("10.0.0.1:9", "10.0.0.2:80", b"request");
+    let answer = testing::tcp("10.0.0.2:80", "10.0.0.1:9", b"answer");
+    assert!(!bench.passes(WAN, &answer), "without the engine, it answers nothing");
+    for (state, passes) in [
+        (ConnState::New, false),
+        (ConnState::Established, true),
+        (ConnState::Related, true),
+        (ConnState::Invalid, false),
+    ] {
+        bench.simulator.set_state(state);
+        assert_eq!(bench.passes(WAN, &answer), passes, "{state:?}");
+    }
+    bench.simulator.set_state(ConnState::New);
+    assert!(bench.passes(LAN, &request));
+    bench.nf.tick();
+    let counted = ["allowed", "established", "invalid", "states"].map(|name| bench.counter(name));
+    assert_eq!(counted, [1, 2, 1, 0], "the NF keeps no state of its own");
+}

@@ -7,6 +7,7 @@
 use dpdk::{Batch, Mbuf};
 use netvm_capture_ring::Direction;
 use netvm_ring::Descriptor;
+use netvm_wire::ConnState;
 
 use super::observe;
 use crate::capture::{CaptureMeta, CapturePoint};
@@ -14,6 +15,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::worker::next::{CountedAt, RingEnd};
 use crate::worker::packet::keys::hash_of;
+use crate::worker::packet::mark::state_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 
@@ -22,7 +24,8 @@ use crate::worker::state::burst::Context;
 pub(crate) fn hand_out(dp: &mut Datapath, cx: Context<'_>, end: RingEnd, batch: &mut Batch) {
     // Descriptors carry the flow's hash.
     let hashed = cx.snapshot.chain(end.chain).is_some_and(|path| path.hashed);
-    let count = enqueue(dp, end, hashed, batch);
+    let is_like = !hashed && !end.from.is_some_and(|from| cx.snapshot.tracks(from));
+    let count = enqueue(dp, end, Describe { hashed, is_like }, batch);
     if end.from.is_some() {
         observe::entered_chain(dp, end.chain, count);
     }
@@ -32,9 +35,18 @@ pub(crate) fn hand_out(dp: &mut Datapath, cx: Context<'_>, end: RingEnd, batch: 
     }
 }
 
+/// What descriptors say of their packets.
+#[derive(Clone, Copy)]
+struct Describe {
+    /// The hash of each one's flow.
+    hashed: bool,
+    /// The same of all from one port.
+    is_like: bool,
+}
+
 /// Hands packets from the front of the batch to one NF thread, as many as fit into its ring.
 #[inline]
-fn enqueue(dp: &mut Datapath, at: RingEnd, hashed: bool, batch: &mut Batch) -> usize {
+fn enqueue(dp: &mut Datapath, at: RingEnd, describe: Describe, batch: &mut Batch) -> usize {
     let RingEnd { link, chain, hop, from } = at;
     let worker = dp.id;
     let wanted = batch.len() as u32;
@@ -54,13 +66,15 @@ fn enqueue(dp: &mut Datapath, at: RingEnd, hashed: bool, batch: &mut Batch) -> u
     link.to_nf.prefetch(0, count);
     let like = |port: u16| Descriptor::default().on_path(chain.0, hop, port, worker.0);
     let is_out = in_flight.hand_out(link.id, count as usize, batch, |packets, spans| {
-        if !hashed && let Some(port) = from.or_else(|| port_of_all(packets)) {
+        let port = from.filter(|_| describe.is_like).or_else(|| like_all(packets, describe));
+        if let Some(port) = port {
             let like = like(port.0);
             link.to_nf.write_each(0, spans, |span| like.with_packet(*span));
         } else {
             for ((n, mbuf), span) in (0..).zip(packets).zip(spans) {
-                let descriptor = like(mbuf.port().0).with_packet(*span);
-                let hashed = if hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor };
+                let argument = Descriptor::arrival(mbuf.port().0, state_of(mbuf) as u8);
+                let descriptor = like(argument).with_packet(*span);
+                let hashed = if describe.hashed { descriptor.with_hash(hash_of(mbuf)) } else { descriptor };
                 link.to_nf.write(n, hashed);
             }
         }
@@ -81,8 +95,9 @@ fn enqueue(dp: &mut Datapath, at: RingEnd, hashed: bool, batch: &mut Batch) -> u
     count as usize
 }
 
-/// The ingress port of all packets, if it is the same.
-fn port_of_all(packets: &[Mbuf]) -> Option<PortId> {
+/// The ingress port of all packets, if it is the same, and nothing else is to be said of them.
+fn like_all(packets: &[Mbuf], describe: Describe) -> Option<PortId> {
     let port = packets.first()?.port();
-    packets.iter().all(|mbuf| mbuf.port() == port).then_some(PortId(port.0))
+    let is_like = |mbuf: &Mbuf| mbuf.port() == port && state_of(mbuf) == ConnState::Untracked;
+    (!describe.hashed && packets.iter().all(is_like)).then_some(PortId(port.0))
 }

@@ -1,9 +1,9 @@
 //! Ports that track connections, in a whole worker: states in rules, and what begins a connection.
 
-use netvm_model::{ConnectionsConfig, Host};
-use netvm_wire::{FrameBuilder, TcpFlags};
+use netvm_model::{ConnectionsConfig, Forward, Host, PortConfig, PortPolicy};
+use netvm_wire::{ConnState, FrameBuilder, TcpFlags};
 
-use super::rig::{Rig, ip, mac, udp};
+use super::rig::{CHAIN, Rig, ip, mac, port, udp};
 use crate::drop_reason::DropReason;
 use crate::worker::{Command, WorkerConnections};
 
@@ -124,4 +124,26 @@ drop = true"#;
     assert_eq!(rig.dropped_at(0, DropReason::Rule), 1);
     assert!(passes(&mut rig, 0, &udp(1, 2, 99)));
     assert!(passes(&mut rig, 1, &back().udp(99, 1000).to_vec().unwrap()));
+}
+
+#[test]
+fn nfs_learn_the_state_of_each_packet() {
+    let ports = (0..2).map(|n| {
+        let policy = PortPolicy { track: true, forward: Forward::Chain(CHAIN), ..PortPolicy::default() };
+        PortConfig { policy, ..port(n, Forward::None) }
+    });
+    let mut rig = Rig::of(&Host { ports: ports.collect(), ..Host::default() }).with_chain(1, &[]);
+    let table = Box::new(WorkerConnections::new(&ConnectionsConfig::default(), None).unwrap());
+    rig.command(Command::SetConnections(Some(table)));
+    let mut seen = |from: usize, frame: &[u8]| {
+        rig.receive(from, frame);
+        rig.turn();
+        let [packet] = rig.nfs[0].take()[..] else { panic!("one packet") };
+        (packet.ingress(), packet.state())
+    };
+    let answer = back().udp(53, 1000).to_vec().unwrap();
+    let [new, established] = [ConnState::New, ConnState::Established].map(|state| state as u8);
+    assert_eq!(seen(0, &udp(1, 2, 53)), (0, new));
+    assert_eq!(seen(1, &answer), (1, established));
+    assert_eq!(seen(0, &udp(1, 2, 53)), (0, established));
 }
