@@ -52,6 +52,10 @@ pub struct Quotas {
     pub per_port: u32,
     /// Of each zone.
     pub per_zone: u32,
+    /// Of each source: those without an answer, or whose handshake is not complete.
+    pub half_open_per_source: u32,
+    /// Of each port, as `half_open_per_source`.
+    pub half_open_per_port: u32,
 }
 
 /// Seconds without a packet after which a connection ends, by protocol and state. Names as in Linux

@@ -6,7 +6,7 @@ use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
 use crate::nat::Mapped;
 use crate::packet::tuple::Tuple;
-use crate::protocol::{SctpState, TcpState, Transport};
+use crate::protocol::{SctpState, Stage, TcpState, Transport};
 
 /// A connection, as long as it lives: its slot, and the number of its use, so that a later connection in the slot is
 /// another one.
@@ -85,9 +85,7 @@ pub struct Connection {
     pub(crate) in_use: bool,
     /// It has had an answer.
     pub(crate) is_answered: bool,
-    /// It is not evicted: it has had an answer, and if it is TCP or SCTP, its handshake is
-    /// complete and it is not closed.
-    pub(crate) is_assured: bool,
+    pub(crate) stage: Stage,
     /// Its reply tuple is not the original one reversed.
     pub(crate) is_translated: bool,
     pub(crate) mapped: Mapped,
@@ -120,7 +118,7 @@ impl Connection {
         from: 0,
         in_use: false,
         is_answered: false,
-        is_assured: false,
+        stage: Stage::HalfOpen,
         is_translated: false,
         mapped: Mapped::NONE,
         is_settled: false,
@@ -191,14 +189,16 @@ impl Connection {
         now.wrapping_sub(self.deadline).cast_signed() > 0
     }
 
-    /// Whether it is to be kept when the table is full.
-    pub(crate) const fn deserves_assurance(&self) -> bool {
-        self.is_answered
-            && match &self.transport {
-                Transport::Tcp(tcp) => tcp.is_open(),
-                Transport::Sctp(sctp) => sctp.is_established(),
-                Transport::Other => true,
-            }
+    /// How far it is, by its protocol.
+    pub(crate) const fn reached(&self) -> Stage {
+        if !self.is_answered {
+            return Stage::HalfOpen;
+        }
+        match &self.transport {
+            Transport::Tcp(tcp) => tcp.stage(),
+            Transport::Sctp(sctp) => sctp.stage(),
+            Transport::Other => Stage::Open,
+        }
     }
 
     /// Its time-out in seconds at this tick.
@@ -214,7 +214,7 @@ impl Connection {
         const UDP_DEFAULT: u32 = 300;
         const ICMP_DEFAULT: u32 = 60;
         match (&self.transport, self.tuples[0].protocol) {
-            (Transport::Tcp(tcp), _) if self.is_answered && tcp.is_open() => TCP_EST,
+            (Transport::Tcp(_), _) if matches!(self.reached(), Stage::Open) => TCP_EST,
             (Transport::Tcp(_), _) => TCP_TRANS,
             (_, IpProto::UDP) => UDP_DEFAULT,
             (_, IpProto::ICMP | IpProto::ICMPV6) => ICMP_DEFAULT,

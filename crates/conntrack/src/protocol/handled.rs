@@ -1,4 +1,4 @@
-//! [`Handled`].
+//! What protocols say of packets and connections: [`Handled`], [`Stage`].
 
 /// What became of a packet that may belong to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,4 +12,15 @@ pub(crate) enum Handled {
     WithoutEffect,
     /// It cannot belong to it, and the connection is unchanged.
     Invalid,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has had no answer, or its handshake is not complete.
+    HalfOpen,
+    /// It is not evicted.
+    Open,
+    /// It was open, or at least answered, and was closed.
+    Closed,
 }

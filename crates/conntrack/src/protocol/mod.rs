@@ -4,7 +4,7 @@ mod handled;
 mod sctp;
 mod tcp;
 
-pub(crate) use handled::Handled;
+pub(crate) use handled::{Handled, Stage};
 pub use sctp::SctpState;
 pub(crate) use sctp::{SAVED_SCTP, Sctp, SctpPacket};
 pub use tcp::TcpState;

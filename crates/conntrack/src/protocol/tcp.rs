@@ -10,7 +10,7 @@ use netvm_wire::TcpFlags;
 
 use crate::config::Timeouts;
 use crate::packet::headers::Segment;
-use crate::protocol::handled::Handled;
+use crate::protocol::handled::{Handled, Stage};
 
 /// The state of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,12 +216,13 @@ impl Tcp {
         Some(tcp)
     }
 
-    /// Whether the handshake is complete, and the connection has not ended.
-    pub(crate) const fn is_open(&self) -> bool {
-        !matches!(
-            self.state,
-            TcpState::SynSent | TcpState::SynReceived | TcpState::TimeWait | TcpState::Closed
-        )
+    /// How far the connection is after an answer.
+    pub(crate) const fn stage(&self) -> Stage {
+        match self.state {
+            TcpState::SynSent | TcpState::SynReceived => Stage::HalfOpen,
+            TcpState::TimeWait | TcpState::Closed => Stage::Closed,
+            _ => Stage::Open,
+        }
     }
 
     /// Whether a segment begins another connection between the same ends.

@@ -3,12 +3,11 @@
 use netvm_wire::ConnState;
 
 use super::connections::{Connections, Found, Refusal};
-use super::quotas::prefix_of;
+use super::quotas::Origins;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::{Cause, Happened};
 use crate::packet::fragments::FragmentOf;
 use crate::packet::kind::Relation;
-use crate::packet::tuple::Tuple;
 use crate::{Packet, Tracked};
 
 /// Slots in which a full table looks for connections whose time is over.
@@ -69,16 +68,7 @@ impl Connections {
 
     /// Checks the quotas. If the table is full, looks for connections whose time is over, or evicts one.
     pub(super) fn make_room(&mut self, new: &Connection, now: u32) -> Result<(), Refusal> {
-        let Tuple { source, zone, .. } = new.tuples[0];
-        if !self.counts.admits_source(&self.hasher, prefix_of(source), zone) {
-            return Err(Refusal::SourceQuota);
-        }
-        if !self.counts.admits_port(new.from) {
-            return Err(Refusal::PortQuota);
-        }
-        if !self.counts.admits_zone(zone) {
-            return Err(Refusal::ZoneQuota);
-        }
+        self.counts.admit(&self.hasher, &Origins::of(new), new.reached())?;
         if self.slots.is_full() && self.expire(now, SLOTS_IF_FULL) == 0 {
             let oldest = self.slots.oldest().ok_or(Refusal::Full)?;
             self.close(oldest, Cause::Evicted);

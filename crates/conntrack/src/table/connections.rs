@@ -3,7 +3,7 @@
 use netvm_flow_table::NoMemory;
 use netvm_wire::FlowHasher;
 
-use super::quotas::{Counts, prefix_of};
+use super::quotas::{Counts, Exceeded, Origins};
 use super::slots::Slots;
 use crate::Packet;
 use crate::config::Config;
@@ -14,6 +14,7 @@ use crate::nat::{Blocks, Mappings};
 use crate::packet::fragments::Fragments;
 use crate::packet::kind::Kind;
 use crate::packet::tuple::Tuple;
+use crate::protocol::Stage;
 use crate::queue::Queue;
 
 /// Why a connection does not begin.
@@ -27,12 +28,25 @@ pub enum Refusal {
     PortQuota,
     /// Its zone has.
     ZoneQuota,
+    /// Its source, or the port, has as many half-open connections as it may have.
+    HalfOpenQuota,
     /// The packet begins no connection.
     NotNew,
     /// No port of the pool is free for its source, or its ends are those of another connection.
     NoPort,
     /// Its protocol, or the family of its addresses, cannot be translated so.
     NotTranslatable,
+}
+
+impl From<Exceeded> for Refusal {
+    fn from(exceeded: Exceeded) -> Self {
+        match exceeded {
+            Exceeded::Source => Self::SourceQuota,
+            Exceeded::Port => Self::PortQuota,
+            Exceeded::Zone => Self::ZoneQuota,
+            Exceeded::HalfOpen => Self::HalfOpenQuota,
+        }
+    }
 }
 
 /// How many connections have ended, and why, since the beginning.
@@ -143,8 +157,7 @@ impl Connections {
     }
 
     pub(super) fn add(&mut self, new: &Connection) -> u32 {
-        let Tuple { source, zone, .. } = new.tuples[0];
-        self.counts.add(&self.hasher, prefix_of(source), zone, new.from);
+        self.counts.add(&self.hasher, &Origins::of(new));
         let slot = self.slots.add(new);
         for (direction, tuple) in new.tuples.iter().enumerate() {
             self.index.insert(tuple.hash(&self.hasher), slot << 1 | direction as u32);
@@ -154,13 +167,21 @@ impl Connections {
 
     pub(super) fn remove(&mut self, slot: u32) {
         let connection = *self.slots.get(slot);
-        let Connection { tuples, from, .. } = connection;
         self.remove_mappings(&connection);
-        for (direction, tuple) in tuples.iter().enumerate() {
+        for (direction, tuple) in connection.tuples.iter().enumerate() {
             self.index.remove(tuple.hash(&self.hasher), slot << 1 | direction as u32);
         }
-        self.counts.remove(&self.hasher, prefix_of(tuples[0].source), tuples[0].zone, from);
+        self.counts.remove(&self.hasher, &Origins::of(&connection), connection.stage);
         self.slots.remove(slot);
+    }
+
+    /// Notes how far a connection is.
+    pub(super) fn follow_stage(&mut self, slot: u32) {
+        let stages = self.slots.follow_stage(slot);
+        let [was, is] = stages.map(|stage| stage == Stage::HalfOpen);
+        if was != is {
+            self.counts.follow_half_open(&self.hasher, &Origins::of(self.slots.get(slot)), is);
+        }
     }
 
     /// Ends a connection.

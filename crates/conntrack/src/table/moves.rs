@@ -47,7 +47,7 @@ impl Connections {
             return Err(Refusal::NoPort);
         }
         let slot = self.add(connection);
-        self.slots.follow_assurance(slot);
+        self.follow_stage(slot);
         Ok(slot)
     }
 }

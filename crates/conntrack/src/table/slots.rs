@@ -3,6 +3,7 @@
 use netvm_flow_table::{NoMemory, Table};
 
 use crate::connection::Connection;
+use crate::protocol::Stage;
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -46,7 +47,7 @@ impl Slots {
         self.in_use == self.most
     }
 
-    /// The connection that has waited for longest without being assured.
+    /// The connection that has waited for longest without being open.
     pub(crate) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
@@ -62,25 +63,29 @@ impl Slots {
             slot
         };
         let serial = self.get(slot).serial.wrapping_add(1);
-        *self.get_mut(slot) = Connection { serial, in_use: true, is_assured: false, ..*connection };
+        *self.get_mut(slot) = Connection { serial, in_use: true, stage: Stage::HalfOpen, ..*connection };
         self.in_use += 1;
         self.link(slot);
         slot
     }
 
-    /// Takes a connection out of the list, or puts it at the end, as it deserves.
-    pub(crate) fn follow_assurance(&mut self, slot: u32) {
+    /// Notes how far a connection is, and takes it out of the list, or puts it at the end. Returns how far it was and
+    /// is.
+    pub(crate) fn follow_stage(&mut self, slot: u32) -> [Stage; 2] {
         let connection = self.get_mut(slot);
-        let is_assured = connection.deserves_assurance();
-        if std::mem::replace(&mut connection.is_assured, is_assured) == is_assured {
-            return;
+        let after = connection.reached();
+        let before = std::mem::replace(&mut connection.stage, after);
+        match [before, after].map(|stage| stage == Stage::Open) {
+            [false, true] => self.unlink(slot),
+            [true, false] => self.link(slot),
+            _ => {}
         }
-        if is_assured { self.unlink(slot) } else { self.link(slot) }
+        [before, after]
     }
 
     /// Frees a slot.
     pub(crate) fn remove(&mut self, slot: u32) {
-        if !self.get(slot).is_assured {
+        if self.get(slot).stage != Stage::Open {
             self.unlink(slot);
         }
         let (serial, older) = (self.get(slot).serial, self.free);

@@ -164,7 +164,7 @@ impl Connections {
     pub(super) fn passes(&mut self, packet: &Packet<'_>, found: Found) {
         self.count(packet, found);
         self.slots.get_mut(found.slot).is_answered |= found.direction == 1;
-        self.slots.follow_assurance(found.slot);
+        self.follow_stage(found.slot);
     }
 
     /// Begins the time-out of a connection anew.

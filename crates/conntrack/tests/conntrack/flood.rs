@@ -79,7 +79,7 @@ fn a_table_full_of_answered_connections_refuses_others() {
 
 #[test]
 fn quotas_hold_by_source_port_and_zone() {
-    let mut rig = rig(Quotas { per_source: 5, per_port: 20, per_zone: 30 });
+    let mut rig = rig(Quotas { per_source: 5, per_port: 20, per_zone: 30, ..Quotas::default() });
     let packet = |source: &str, port: u16| between(source, "10.9.9.9").udp(port, 53).to_vec().unwrap();
     let begun = |rig: &mut Rig, source: &str| {
         (1..=10).filter(|port| rig.confirm(&packet(source, *port)).is_ok()).count()
@@ -118,4 +118,73 @@ fn fragments_and_errors_leave_no_trace() {
     }
     assert_eq!(rig.table.len(), ESTABLISHED.into());
     assert_established(&mut rig);
+}
+
+#[test]
+fn a_syn_flood_of_one_source_leaves_connections_of_others_alone() {
+    let mut rig = rig(Quotas { half_open_per_source: 10, ..Quotas::default() });
+    establish(&mut rig);
+    let others: Vec<_> = (1..=500)
+        .map(|n| between(&address(n), "10.0.0.2").tcp(7, 80, TcpFlags::SYN).to_vec().unwrap())
+        .collect();
+    for other in &others {
+        rig.confirm(other).unwrap();
+    }
+    let flood = |port| between("192.0.2.66", "10.0.0.2").tcp(port, 80, TcpFlags::SYN).to_vec().unwrap();
+    let begun = (1..=50_000).filter(|port| rig.confirm(&flood(*port)).is_ok()).count();
+    assert_eq!((begun, rig.confirm(&flood(60_000))), (10, Err(Refusal::HalfOpenQuota)));
+    assert_eq!((rig.table.len(), rig.table.ended().evicted), (u32::from(ESTABLISHED) + 510, 0));
+    for other in &others {
+        assert_eq!(rig.look(other).state, ConnState::New);
+        assert!(rig.look(other).connection.is_some(), "it still waits for its answer");
+    }
+    assert_established(&mut rig);
+}
+
+#[test]
+fn handshakes_make_room_for_others_and_ends_do_too() {
+    for quotas in [
+        Quotas { half_open_per_source: 2, ..Quotas::default() },
+        Quotas { half_open_per_port: 2, ..Quotas::default() },
+    ] {
+        let mut rig = rig(quotas);
+        let by_client = |port, flags| segment(false, flags, 1, 2).frame_at(port);
+        let by_server = |port, flags| segment(true, flags, 1, 2).frame_at(port);
+        let syn = |port| segment(false, TcpFlags::SYN, 1, 0).frame_at(port);
+        // An open connection does not count, one whose handshake is not complete does.
+        for port in 1..=20 {
+            rig.confirm(&syn(port)).unwrap();
+            assert_eq!(rig.pass(&by_server(port, TcpFlags::SYN | TcpFlags::ACK)), ConnState::Established);
+            if port % 2 == 0 {
+                assert_eq!(
+                    rig.pass(&segment(false, TcpFlags::ACK, 2, 2).frame_at(port)),
+                    ConnState::Established
+                );
+            } else {
+                assert_eq!(rig.pass(&by_server(port, TcpFlags::RST)), ConnState::Established, "refused");
+            }
+        }
+        rig.confirm(&syn(100)).unwrap();
+        rig.pass(&by_server(100, TcpFlags::SYN | TcpFlags::ACK));
+        let other = rig.confirm(&syn(101)).unwrap();
+        assert_eq!(rig.confirm(&syn(102)), Err(Refusal::HalfOpenQuota));
+        assert!(rig.confirm(&from(false).udp(9, 9).to_vec().unwrap()).is_err(), "of any protocol");
+        // An end that resets its own SYNs gets no more.
+        rig.pass(&by_client(101, TcpFlags::RST));
+        assert_eq!(rig.confirm(&syn(102)), Err(Refusal::HalfOpenQuota));
+        assert!(rig.table.end(other));
+        let saved: Vec<_> = rig.saved();
+        rig.confirm(&syn(102)).unwrap();
+        // Restored connections count as they are.
+        let restored = &mut Rig::new(&Config { quotas, ..Config::default() });
+        assert!(saved.iter().all(|saved| restored.table.restore(saved, 0).is_ok()));
+        restored.confirm(&syn(102)).unwrap();
+        assert_eq!(restored.confirm(&syn(103)), Err(Refusal::HalfOpenQuota));
+        for rig in [&mut rig, restored] {
+            rig.wait(121);
+            rig.table.expire(rig.now, SESSIONS);
+            assert!(rig.confirm(&syn(104)).is_ok() && rig.confirm(&syn(105)).is_ok());
+            assert_eq!(rig.confirm(&syn(106)), Err(Refusal::HalfOpenQuota));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::packet::{Chunk, REFLECTED, SctpPacket, WITH_RULES, kind};
 use super::state::{SctpState, next};
-use crate::protocol::handled::Handled;
+use crate::protocol::handled::{Handled, Stage};
 
 /// An association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,13 @@ impl Sctp {
         is_valid.then_some(Self { tags, offered: [0; 2], state, has_sent_init, other_heartbeat: None })
     }
 
-    /// Whether the association can hold data in both directions.
-    pub(crate) const fn is_established(&self) -> bool {
-        matches!(self.state, SctpState::Established)
+    /// How far the association is after an answer. As in Linux, it may be evicted from SHUTDOWN on.
+    pub(crate) const fn stage(&self) -> Stage {
+        match self.state {
+            SctpState::CookieWait | SctpState::CookieEchoed | SctpState::HeartbeatSent => Stage::HalfOpen,
+            SctpState::Established => Stage::Open,
+            _ => Stage::Closed,
+        }
     }
 
     /// Whether an ICMP error may be about a packet of this end with this tag (RFC 9260 section 10). That of an INIT

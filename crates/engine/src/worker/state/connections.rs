@@ -298,13 +298,14 @@ fn read_destination(front: &[u8], length: u32, key: &mut FlowKey) -> Option<()> 
 /// The configuration of a table.
 fn config_of(config: &ConnectionsConfig) -> Config {
     let ConnectionsConfig { limit, pick_up, per_source, per_port, per_zone, timeouts, .. } = *config;
+    let ConnectionsConfig { half_open_per_source, half_open_per_port, .. } = *config;
     let mappings = config.mappings.unwrap_or(limit);
     Config {
         sessions: limit,
         mappings,
         blocks: mappings.div_ceil(MAPPINGS_PER_BLOCK),
         pick_up,
-        quotas: Quotas { per_source, per_port, per_zone },
+        quotas: Quotas { per_source, per_port, per_zone, half_open_per_source, half_open_per_port },
         timeouts: Timeouts {
             tcp_syn_sent: timeouts.tcp_syn_sent,
             tcp_syn_recv: timeouts.tcp_syn_recv,
