@@ -34,11 +34,12 @@ struct Change {
 }
 
 impl Connection {
-    /// Whether [`Connection::rewrite`] changes this half of packets, or of errors about them.
+    /// Whether [`Connection::rewrite`] changes this half of packets, or of errors about them. NAT64 leaves nothing to it:
+    /// [`Connections::translate_family`](crate::Connections::translate_family) does both halves.
     #[must_use]
     pub fn changes(&self, half: Half, is_reply: bool) -> bool {
         let [before, after] = self.ends(half, is_reply);
-        before != after
+        before != after && !self.is_nat64()
     }
 
     fn ends(&self, half: Half, is_reply: bool) -> [End; 2] {
@@ -47,14 +48,16 @@ impl Connection {
     }
 
     /// Rewrites one half of a packet of this connection, or of an ICMP error about one. `is_reply` as in
-    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing. NAT64 leaves nothing to rewrite:
-    /// [`Connections::translate_family`](crate::Connections::translate_family) has done both halves.
+    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing.
     ///
     /// # Errors
     /// [`Incomplete`].
     pub fn rewrite(&self, half: Half, is_reply: bool, packet: &mut Rewrite<'_>) -> Result<(), Incomplete> {
+        if !self.changes(half, is_reply) {
+            return Ok(());
+        }
         let [old, new] = self.ends(half, is_reply);
-        if old == new { Ok(()) } else { rewrite(&Change { half, old, new }, packet).ok_or(Incomplete) }
+        rewrite(&Change { half, old, new }, packet).ok_or(Incomplete)
     }
 }
 

@@ -324,6 +324,15 @@ impl Mbuf {
         Ok(())
     }
 
+    /// Cuts what follows the first `length` bytes off a packet in one buffer; another one stays as it is.
+    pub fn truncate(&mut self, length: u32) {
+        let in_first = u16::try_from(length).unwrap_or(u16::MAX);
+        if self.nb_segs() == 1 && in_first < self.data_len() {
+            // SAFETY: a part of where the packet is already.
+            unsafe { self.set_bounds_unchecked(self.data_off(), in_first) };
+        }
+    }
+
     /// [`Mbuf::set_bounds`] without the checks.
     ///
     /// # Safety

@@ -1,6 +1,7 @@
 //! NAT rules as workers ask them, once a connection. In: the rules of the configuration, and the addresses of routers'
 //! interfaces. Out: where the first packet of a connection leads, and what stands for its source.
 
+mod nat64;
 mod rules;
 
 use std::sync::Arc;
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use netvm_conntrack::{Connection, Pool, Target};
 use netvm_model::{Host, NatRule};
 use netvm_wire::{FlowKey, PortRange};
+
+pub(crate) use nat64::Nat64Path;
 
 use crate::ids::{PortId, put};
 use crate::port_bits::PortBits;
@@ -29,6 +32,8 @@ pub(crate) struct Nat {
     sources: Vec<Option<Vec<SourceRule>>>,
     /// Ports to kernels of routers.
     punts: PortBits,
+    /// NAT64 of the routers that have interfaces on a port, by port.
+    nat64: Vec<Option<Arc<Nat64Path>>>,
 }
 
 /// What stands for the source of a connection.
@@ -59,7 +64,7 @@ impl Nat {
         if !host.translates() {
             return None;
         }
-        let mut nat = Self::default();
+        let mut nat = Self { nat64: nat64::by_port(host), ..Self::default() };
         for port in &host.ports {
             if host.punted_by(port.id).is_some() {
                 nat.punts.add(port.id);
@@ -89,6 +94,11 @@ impl Nat {
     /// Whether a port leads to the kernel of a router, which may send packets on: then their source is decided.
     pub(crate) fn is_to_kernel(&self, port: PortId) -> bool {
         self.punts.has(port)
+    }
+
+    /// NAT64 of the router that a port leads to.
+    pub(crate) fn nat64(&self, port: PortId) -> Option<&Nat64Path> {
+        self.nat64.get(port.index())?.as_deref()
     }
 
     /// Whether hosts outside are behind a port: sources of connections that leave by it are translated.

@@ -49,8 +49,22 @@ impl Classify for PerConnection {
             begin_connections(connections, self, scope, burst);
         }
         drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
+        if let Some(connections) = cl.connections.as_deref_mut() {
+            translate_families(connections, Zone(self.tracking.zone), scope, burst);
+        }
         Classified::Each
     }
+}
+
+/// Translates accepted packets between IPv6 and IPv4, where a router has NAT64.
+fn translate_families(connections: &mut WorkerConnections, zone: Zone, scope: &Scope<'_>, burst: &mut Burst) {
+    let from = scope.side.port();
+    let Some(nat64) = scope.snapshot.nat.as_ref().and_then(|nat| nat.nat64(from)) else { return };
+    let Burst { batch, results, .. } = burst;
+    let accepted = |n: usize| u64::from(is_accepted(scope, results, n)) << n;
+    let accepted = (0..batch.len()).fold(0, |bits, n| bits | accepted(n));
+    let failed = connections.translate_families(accepted, (from, zone), nat64, batch.as_mut_slice());
+    drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
 }
 
 /// Reads the keys and headers of all packets, and sets packets aside that cannot be parsed.
@@ -115,7 +129,8 @@ fn begin_connections(
         if !is_accepted(scope, &burst.results, n) {
             continue;
         }
-        if let Err(refusal) = connections.begin(n, Zone(path.tracking.zone), from) {
+        let nat = scope.snapshot.nat.as_deref();
+        if let Err(refusal) = connections.begin(n, Zone(path.tracking.zone), from, nat) {
             let decision = match refusal {
                 Refusal::Full => NO_ROOM,
                 Refusal::NoPort => NO_NAT_PORT,

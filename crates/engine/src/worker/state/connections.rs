@@ -1,5 +1,7 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
+mod families;
+
 use dpdk::Mbuf;
 use netvm_conntrack::{
     Config, Connection, Connections, Ended, Half, Incomplete, NoMemory, Origin, Packet, Quotas, Refusal,
@@ -120,13 +122,21 @@ impl WorkerConnections {
     }
 
     /// Begins the connection of packet `n` of the burst, which `from` has received.
-    pub(crate) fn begin(&mut self, n: usize, zone: Zone, from: PortId) -> Result<(), Refusal> {
+    pub(crate) fn begin(
+        &mut self,
+        n: usize,
+        zone: Zone,
+        from: PortId,
+        nat: Option<&Nat>,
+    ) -> Result<(), Refusal> {
         let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
         let origin = Origin { port: from.0, rule: 0 };
-        let id = match self.targets[n] {
-            None => self.table.confirm(&packet, origin, self.now)?,
-            target => {
+        let nat64 = nat.and_then(|nat| nat.nat64(from)).filter(|nat64| nat64.takes(packet.key));
+        let id = match (self.targets[n], nat64) {
+            (None, Some(nat64)) => self.table.confirm_nat64(&packet, origin, self.now, &nat64.parts())?,
+            (None, None) => self.table.confirm(&packet, origin, self.now)?,
+            (target, _) => {
                 let translation = Translation { sources: &[], destination: target };
                 self.table.confirm_translated(&packet, origin, self.now, translation)?
             }
@@ -176,7 +186,7 @@ impl WorkerConnections {
             let Some((id, connection)) = connection.and_then(|id| Some((id, self.table.get(id)?))) else {
                 continue;
             };
-            if connection.is_settled() && !connection.is_translated() {
+            if connection.is_settled() && !connection.is_translated() || connection.is_nat64() {
                 continue;
             }
             set_connection(mbuf, OfConnection { connection: id.note(), is_reply });
