@@ -3,6 +3,7 @@
 mod behaviour;
 mod clients;
 mod published;
+mod six;
 
 use std::process::{Child, Command, Output, Stdio};
 
