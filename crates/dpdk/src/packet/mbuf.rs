@@ -108,20 +108,12 @@ const PORT: usize = sys::NETVM_MBUF_OFF_PORT as usize;
 const OL_FLAGS: usize = sys::NETVM_MBUF_OFF_OL_FLAGS as usize;
 const PKT_LEN: usize = sys::NETVM_MBUF_OFF_PKT_LEN as usize;
 const DATA_LEN: usize = sys::NETVM_MBUF_OFF_DATA_LEN as usize;
-const HASH: usize = sys::NETVM_MBUF_OFF_HASH as usize;
-const VLAN_TCI_OUTER: usize = sys::NETVM_MBUF_OFF_VLAN_TCI_OUTER as usize;
-const VLAN_TCI: usize = sys::NETVM_MBUF_OFF_VLAN_TCI as usize;
-const PACKET_TYPE: usize = sys::NETVM_MBUF_OFF_PACKET_TYPE as usize;
 const BUF_LEN: usize = sys::NETVM_MBUF_OFF_BUF_LEN as usize;
 
 // What MbufPtr::prefetch promises, and what makes the typed accesses below aligned: an mbuf is aligned to 64 bytes.
 const _: () = {
     assert!(BUF_ADDR.is_multiple_of(8) && OL_FLAGS.is_multiple_of(8) && PKT_LEN.is_multiple_of(4));
     assert!((DATA_OFF | REFCNT | NB_SEGS | PORT | DATA_LEN | BUF_LEN).is_multiple_of(2));
-    assert!(HASH.is_multiple_of(4) && HASH + 8 <= 64);
-    assert!(VLAN_TCI_OUTER.is_multiple_of(2) && VLAN_TCI_OUTER < 64);
-    assert!(VLAN_TCI.is_multiple_of(2) && VLAN_TCI < 64);
-    assert!(PACKET_TYPE.is_multiple_of(4) && PACKET_TYPE < 64);
     assert!(BUF_ADDR < 64 && OL_FLAGS < 64 && PKT_LEN < 64 && DATA_LEN < 64 && BUF_LEN < 64);
 };
 
@@ -131,7 +123,7 @@ impl Mbuf {
     /// # Safety
     /// `OFFSET` is that of a field of type `T`.
     #[inline(always)]
-    unsafe fn get<T: Copy, const OFFSET: usize>(&self) -> T {
+    pub(super) unsafe fn get<T: Copy, const OFFSET: usize>(&self) -> T {
         // SAFETY: the field lies in the mbuf, which is allocated while `self` owns it (see `MbufPtr::own`), and is
         // aligned (checked above); only the owner writes to it.
         unsafe { self.0.as_ptr().byte_add(OFFSET).cast::<T>().read() }
@@ -142,7 +134,7 @@ impl Mbuf {
     /// # Safety
     /// As for `get`, and the value is one that the packet's buffer allows.
     #[inline(always)]
-    unsafe fn set<T: Copy, const OFFSET: usize>(&mut self, value: T) {
+    pub(super) unsafe fn set<T: Copy, const OFFSET: usize>(&mut self, value: T) {
         // SAFETY: as in `get`.
         unsafe { self.0.as_ptr().byte_add(OFFSET).cast::<T>().write(value) };
     }
@@ -214,60 +206,6 @@ impl Mbuf {
     pub fn set_port(&mut self, port: PortNumber) {
         // SAFETY: the field is a u16, and any number is allowed in it.
         unsafe { self.set::<u16, PORT>(port.0) };
-    }
-
-    /// Two words for the owner, in the field of the NIC's hash. They keep their value while the packet is out of its
-    /// pool.
-    #[inline(always)]
-    #[must_use]
-    pub fn user_data(&self) -> [u32; 2] {
-        // SAFETY: rte_mbuf.hash is a union of eight bytes; any bytes are valid.
-        unsafe { self.get::<[u32; 2], HASH>() }
-    }
-
-    /// Writes [`Mbuf::user_data`].
-    #[inline(always)]
-    pub fn set_user_data(&mut self, words: [u32; 2]) {
-        // SAFETY: as in `user_data`. In the modes that netvm uses, drivers do not read the hash of packets to send.
-        unsafe { self.set::<[u32; 2], HASH>(words) };
-    }
-
-    /// A number for the owner, in the field of the outer VLAN tag. It keeps its value while the packet is out of its
-    /// pool. It is 0 in a buffer from [`Pool::alloc_into`](crate::Pool::alloc_into), undefined in a packet that a
-    /// driver has received, and that of the original in one from [`Pool::copy_of`](crate::Pool::copy_of).
-    #[inline(always)]
-    #[must_use]
-    pub fn mark(&self) -> u16 {
-        // SAFETY: the field is a u16.
-        unsafe { self.get::<u16, VLAN_TCI_OUTER>() }
-    }
-
-    /// Writes [`Mbuf::mark`].
-    #[inline(always)]
-    pub fn set_mark(&mut self, number: u16) {
-        // SAFETY: the field is a u16. Drivers read it only of packets with `RTE_MBUF_F_TX_QINQ`, which netvm never
-        // sets.
-        unsafe { self.set::<u16, VLAN_TCI_OUTER>(number) };
-    }
-
-    /// Two further numbers for the owner, in the fields of the packet type and of the VLAN tag. They keep their values
-    /// while the packet is out of its pool, and are undefined in a packet that nobody has set them in.
-    #[inline(always)]
-    #[must_use]
-    pub fn note(&self) -> (u32, u16) {
-        // SAFETY: the fields are a u32 and a u16.
-        unsafe { (self.get::<u32, PACKET_TYPE>(), self.get::<u16, VLAN_TCI>()) }
-    }
-
-    /// Writes [`Mbuf::note`].
-    #[inline(always)]
-    pub fn set_note(&mut self, (long, short): (u32, u16)) {
-        // SAFETY: the fields are a u32 and a u16. Drivers do not read the packet type of packets to send, and the tag
-        // only of those with `RTE_MBUF_F_TX_VLAN`, which netvm never sets.
-        unsafe {
-            self.set::<u32, PACKET_TYPE>(long);
-            self.set::<u16, VLAN_TCI>(short);
-        }
     }
 
     /// Number of buffers (segments) of the packet; 1 if it fits into a buffer.

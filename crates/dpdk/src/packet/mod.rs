@@ -2,6 +2,7 @@
 
 mod batch;
 mod mbuf;
+mod notes;
 mod offload;
 mod parts;
 

@@ -167,7 +167,7 @@ fn rfc4787_req_12_no_icmp_message_ends_a_mapping() {
     let (mut rig, pools) = (plain(), masquerade());
     let out = rig.through(&udp_to_remote(INSIDE, 1000), from(&pools)).unwrap();
     for icmp_type in 0..=255 {
-        // Whoever sends it (REQ-12a).
+        // From any sender (REQ-12a).
         for router in [REMOTE, ROUTER] {
             let mut frame = error(&out, router, OUTSIDE);
             frame[34] = icmp_type;

@@ -112,7 +112,7 @@ fn segments_are_cut_in_the_other_family() {
     let back = through(&mut rig, WAN, &segment(SERVER, POOL, [80, 5000]));
     for (frames, source) in [(sent, POOL), (back, SERVER_INSIDE)] {
         assert_eq!(frames.len(), 3, "the port takes no segments");
-        let mut data = Vec::new();
+        let mut data: Vec<u8> = Vec::new();
         for frame in &frames {
             let headers = parse(frame).unwrap();
             assert_eq!(headers.key().source.to_ip().to_string(), source);
