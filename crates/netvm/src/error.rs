@@ -272,9 +272,21 @@ pub enum ImportError {
         /// The error in it.
         source: nft::NftError,
     },
-    /// Without the lines that have no equivalent, packets could pass that the file drops.
+    /// A rule is for addresses of the router, which has no name.
     #[error(
-        "{}: without the {lines} marked `error` above, the rules would pass packets that the file drops, so none is printed. \
+        "{}, line {line}: translates packets to the machine's own addresses: name the router that has them in netvm, such as \
+         `--router edge`",
+        path.display()
+    )]
+    Router {
+        /// The file.
+        path: PathBuf,
+        /// The line of the rule.
+        line: u32,
+    },
+    /// Without the lines that have no equivalent, packets could pass that the file drops, or be translated otherwise.
+    #[error(
+        "{}: without the {lines} marked `error` above, the rules would pass packets that the file drops, or translate others, so none is printed. \
          Import a copy without {them}, and write rules for what {they}",
         path.display(), lines = lines(*count), them = if *count == 1 { "it" } else { "them" },
         they = if *count == 1 { "it does" } else { "they do" }

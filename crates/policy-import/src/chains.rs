@@ -7,93 +7,22 @@
 mod differences;
 mod effects;
 mod error;
+mod nat;
+mod program;
 mod tracking;
 
 use differences::{Made, Origin};
 pub use error::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
+pub(super) use nat::Side;
+pub(super) use program::{Base, Chain, End, Program, Step};
 pub(super) use tracking::{Before, Tracking};
 
 use super::algebra::{covers, product, without};
 use super::{Effect, Imported, ImportedRule, Note, NoteReason};
-use netvm_policy::Match;
-use netvm_policy::PortId;
-use netvm_policy::{Action, Actions, Police};
+use netvm_policy::{Action, Actions, Match, PortId};
 
 /// Most matches to describe the packets at one point of a chain.
 const MAX_LIVE: usize = 1 << 14;
-
-/// All chains of a file, and its base chains.
-#[derive(Default)]
-pub(super) struct Program {
-    pub(super) chains: Vec<Chain>,
-    /// In the order of the packet path.
-    pub(super) bases: Vec<Base>,
-    /// Chains that packets pass on the way to the base chains, in order.
-    pub(super) before: Vec<Before>,
-}
-
-/// A chain.
-pub(super) struct Chain {
-    pub(super) name: String,
-    pub(super) line: u32,
-    pub(super) steps: Vec<Step>,
-    /// Notes about its rules, if packets reach it.
-    pub(super) notes: Vec<Note>,
-    /// The note if no packet reaches it, unless reported already.
-    pub(super) unreached: Option<NoteReason>,
-    /// Forwarded packets pass it, although it is not imported; its policy accepts, or drops.
-    pub(super) bypassed: Option<bool>,
-}
-
-impl Chain {
-    /// A chain without rules.
-    pub(super) fn new(name: &str, line: u32, unreached: Option<NoteReason>) -> Self {
-        Self { name: name.to_owned(), line, steps: vec![], notes: vec![], unreached, bypassed: None }
-    }
-}
-
-/// A base chain.
-pub(super) struct Base {
-    pub(super) chain: usize,
-    pub(super) line: u32,
-    /// The packets that enter it.
-    pub(super) scope: Match,
-    /// The policy for packets that reach its end: accept, else drop.
-    pub(super) accepts: bool,
-}
-
-/// A rule of a chain.
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub(super) line: u32,
-    /// Its name in notes.
-    pub(super) what: String,
-    pub(super) name: String,
-    /// Its packets: one of these must fit.
-    pub(super) fits: Vec<Match>,
-    pub(super) police: Option<Police>,
-    pub(super) end: End,
-    /// The step has no equivalent: the words and the reason. Some packets that fit match it, but netvm does not know
-    /// which.
-    pub(super) unsure: Option<(String, NoteReason)>,
-    /// What it changes of how connections are tracked.
-    pub(super) tracking: Option<Tracking>,
-}
-
-/// What follows for matching packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Continue after the step.
-    Next,
-    Accept,
-    Drop,
-    Reject,
-    Return,
-    Jump(usize),
-    Goto(usize),
-    /// Anything.
-    Unknown,
-}
 
 /// Expands the chains. `ports`: all ports.
 pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, ExpandError> {
@@ -113,8 +42,11 @@ pub(super) fn expand(program: &Program, ports: &[PortId]) -> Result<Imported, Ex
         depth: 0,
         reached,
         entered,
+        side: None,
+        is_local: false,
     };
     writer.bases_from(0, &[Match::default()])?;
+    writer.nat()?;
     Ok(writer.finish())
 }
 
@@ -158,17 +90,23 @@ struct Writer<'a> {
     depth: usize,
     reached: Vec<Vec<bool>>,
     entered: Vec<bool>,
+    /// What the current base chains translate.
+    side: Option<Side>,
+    /// The current packets are all addressed to the router itself.
+    is_local: bool,
 }
 
 impl<'a> Writer<'a> {
     /// Expands the base chains from `first` on for the packets that earlier ones accepted; true if all are decided.
     fn bases_from(&mut self, first: usize, live: &[Match]) -> Result<bool, ExpandError> {
         let program = self.program;
-        for (index, base) in program.bases.iter().enumerate().skip(first) {
+        let side = self.side;
+        let of_side = |(_, base): &(usize, &Base)| base.translates == side;
+        for (index, base) in program.bases.iter().enumerate().skip(first).filter(of_side) {
             let mut here = product(live, std::slice::from_ref(&base.scope));
             // Packets in the scope of an earlier chain have been handled already.
-            let before = &program.bases[first..index];
-            here.retain(|here| !before.iter().any(|before| covers(&before.scope, here)));
+            let before = || program.bases[first..index].iter().filter(|base| base.translates == side);
+            here.retain(|here| !before().any(|before| covers(&before.scope, here)));
             if here.is_empty() {
                 continue;
             }
@@ -188,16 +126,9 @@ impl<'a> Writer<'a> {
     fn policy(&mut self, base: usize, live: &[Match]) -> Result<(), ExpandError> {
         let program = self.program;
         let Base { chain, line, accepts, .. } = program.bases[base];
-        let step = Step {
-            line,
-            what: String::new(),
-            name: format!("policy of {}", program.chains[chain].name),
-            fits: vec![],
-            police: None,
-            end: if accepts { End::Accept } else { End::Drop },
-            unsure: None,
-            tracking: None,
-        };
+        let name = format!("policy of {}", program.chains[chain].name);
+        let end = if accepts { End::Accept } else { End::Drop };
+        let step = Step { name, end, ..Step::new(line, "", vec![]) };
         self.decide(base, Deciding { chain, step: &step, origin: None, live })
     }
 
@@ -223,6 +154,7 @@ impl<'a> Writer<'a> {
         self.entered[index] = true;
         // Whether all packets that did not return are decided, and whether some returned.
         let (mut decided, mut returned) = (false, false);
+        let were_local = self.is_local;
         for (at, step) in chain.steps.iter().enumerate() {
             self.steps += 1;
             let here = product(&live, &step.fits);
@@ -233,17 +165,19 @@ impl<'a> Writer<'a> {
                 continue;
             }
             self.reached[index][at] = true;
-            let all = here == live;
+            let all = here == live && (were_local || step.local.is_none());
             let position = StepPosition { base, chain: index, at, outermost };
-            if let Some((what, why)) = &step.unsure {
+            self.is_local = were_local;
+            if let Some((what, why, end)) = self.unsure(step, outermost) {
                 let effect = match why {
                     // The user forgot a port.
-                    NoteReason::Interface if step.end != End::Next => Effect::Wider,
-                    _ => self.effect_of_skipping(position, step.end, &here),
+                    NoteReason::Interface if end != End::Next => Effect::Wider,
+                    _ => self.effect_of_skipping(position, end, &here),
                 };
-                self.note(Note::new(step.line, what, *why).with(effect));
+                self.note(Note::new(step.line, what, why).with(effect));
                 continue;
             }
+            self.is_local |= step.local.is_some();
             match step.end {
                 End::Accept | End::Return
                     if outermost && step.police.is_some() && program.bases[base].accepts =>
@@ -299,6 +233,7 @@ impl<'a> Writer<'a> {
                 }
             }
         }
+        self.is_local = were_local;
         self.stack.pop();
         self.depth -= 1;
         Ok(decided && !returned)
@@ -326,7 +261,10 @@ impl<'a> Writer<'a> {
     /// Writes the rules of a deciding step.
     fn decide(&mut self, base: usize, deciding: Deciding<'_>) -> Result<(), ExpandError> {
         let Deciding { step, live, .. } = deciding;
-        let more = base + 1 < self.program.bases.len();
+        if self.side.is_some() {
+            return self.decide_translation(base, deciding);
+        }
+        let more = self.has_later(base);
         let terminal = match step.end {
             End::Drop => Some(Action::Drop),
             End::Reject => Some(Action::Reject),
@@ -339,11 +277,8 @@ impl<'a> Writer<'a> {
             self.emit(deciding, actions)?;
         }
         if step.end == End::Accept && more {
-            // Later base chains decide; allowed if none has such packets in its scope.
-            let stack = std::mem::take(&mut self.stack);
-            let decided = self.bases_from(base + 1, live)?;
-            self.stack = stack;
-            if !decided {
+            // Allowed if no later base chain has such packets in its scope.
+            if !self.later_decide(base, live)? {
                 let actions = Actions { terminal: Some(Action::Allow), ..Actions::default() };
                 self.emit(deciding, actions)?;
             }
@@ -351,13 +286,33 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Whether later base chains of the same side follow.
+    fn has_later(&self, base: usize) -> bool {
+        self.program.bases.iter().skip(base + 1).any(|later| later.translates == self.side)
+    }
+
+    /// Lets later base chains decide on packets; true if they decide on all.
+    fn later_decide(&mut self, base: usize, live: &[Match]) -> Result<bool, ExpandError> {
+        let stack = std::mem::take(&mut self.stack);
+        let decided = self.bases_from(base + 1, live)?;
+        self.stack = stack;
+        Ok(decided)
+    }
+
+    /// Counts the values of one more rule.
+    fn grow(&mut self, deciding: &Deciding<'_>, matches: &Match) -> Result<(), ExpandError> {
+        self.values += values(matches);
+        let rules = self.out.rules.len() + self.out.nat.len();
+        if rules >= MAX_RULES || self.values > MAX_VALUES {
+            return Err(self.too_large(deciding.step.line, deciding.chain));
+        }
+        Ok(())
+    }
+
     fn emit(&mut self, deciding: Deciding<'_>, actions: Actions) -> Result<(), ExpandError> {
-        let Deciding { chain, step, origin, live } = deciding;
+        let Deciding { step, origin, live, .. } = deciding;
         for matches in live {
-            self.values += values(matches);
-            if self.out.rules.len() >= MAX_RULES || self.values > MAX_VALUES {
-                return Err(self.too_large(step.line, chain));
-            }
+            self.grow(&deciding, matches)?;
             let name = step.name.clone();
             self.out.rules.push(ImportedRule { line: step.line, name, matches: matches.clone(), actions });
             self.made.push(Made { step: origin, expansion: self.expansion });

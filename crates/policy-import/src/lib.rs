@@ -1,9 +1,9 @@
 //! Imports rules of other systems: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`] (`nft -j list
-//! ruleset`).
+//! ruleset`), the latter two with what they translate (NAT).
 //!
 //! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. A note has its
-//! [`Effect`]: without notes of effect [`Effect::Stricter`] or [`Effect::Wider`], the rules pass and drop exactly what
-//! the file does. Limits count as conditions that hold or do not; their rates may be rounded. Rules are in the order of
+//! [`Effect`]: without notes of effect [`Effect::Stricter`] or [`Effect::Wider`], the rules pass, drop and translate
+//! exactly what the file does. Limits count as conditions that hold or do not; their rates may be rounded. Rules are in the order of
 //! their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
 
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod interfaces;
 pub mod iptables;
 mod limit;
 mod names;
+mod nat;
 pub mod nft;
 mod note;
 
@@ -22,14 +23,14 @@ pub use chains::{ExpandError, MAX_DEPTH, MAX_RULES, MAX_VALUES};
 pub use interfaces::Interfaces;
 pub use note::{Effect, Note, NoteReason, Token};
 
-use netvm_policy::Actions;
-use netvm_policy::{Match, PortId};
+use netvm_model::NatAction;
+use netvm_policy::{Actions, Match, PortId};
 
 impl Imported {
-    /// Whether rules match states of connections: all ports must track them.
+    /// Whether rules match states of connections, or translate them: all ports must track them.
     #[must_use]
     pub fn tracks(&self) -> bool {
-        self.rules.iter().any(|rule| !rule.matches.state.is_empty())
+        !self.nat.is_empty() || self.rules.iter().any(|rule| !rule.matches.state.is_empty())
     }
 
     /// The effect of all notes together.
@@ -44,6 +45,8 @@ impl Imported {
 pub struct Imported {
     /// Rules in the order of evaluation.
     pub rules: Vec<ImportedRule>,
+    /// NAT rules: those for destinations, then those for sources, each in the order of evaluation.
+    pub nat: Vec<ImportedNat>,
     /// Lines without an exact equivalent.
     pub notes: Vec<Note>,
     /// Zones of ports in connection tracking, if not 0.
@@ -61,6 +64,21 @@ pub struct ImportedRule {
     pub matches: Match,
     /// The actions.
     pub actions: Actions,
+}
+
+/// An imported NAT rule. One with `matches.to` translates sources, others destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedNat {
+    /// Line of the file, from 1.
+    pub line: u32,
+    /// Its comment in the file, else its name there; empty without both.
+    pub name: String,
+    /// The first packets of connections that it takes.
+    pub matches: Match,
+    /// Only packets to the router's own addresses.
+    pub is_local: bool,
+    /// What it does.
+    pub action: NatAction,
 }
 
 /// A version of IP.
@@ -93,6 +111,14 @@ impl IpVersion {
     /// The highest address as a number.
     const fn highest(self) -> u128 {
         u128::MAX >> (128 - self.bits())
+    }
+
+    /// The address of a number.
+    const fn address(self, value: u128) -> std::net::IpAddr {
+        match self {
+            Self::V4 => std::net::IpAddr::V4(std::net::Ipv4Addr::from_bits(value as u32)),
+            Self::V6 => std::net::IpAddr::V6(std::net::Ipv6Addr::from_bits(value)),
+        }
     }
 
     /// The version and the number of an address.

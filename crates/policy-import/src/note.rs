@@ -25,7 +25,7 @@ pub enum Effect {
     Same,
     /// They may drop packets that the file passes, and pass none that it drops.
     Stricter,
-    /// They may pass packets that the file drops.
+    /// They may pass packets that the file drops, or translate others than it does.
     Wider,
 }
 
@@ -85,6 +85,37 @@ pub enum NoteReason {
     /// Another field of a connection than its state.
     #[error("netvm matches the state of a connection, and nothing else of it; the rule is skipped")]
     ConnectionState,
+    /// Whether the destination of a connection is translated.
+    #[error(
+        "netvm has no match for connections whose destination is translated; the rule is skipped: write rules for the new \
+         destinations, which rules match"
+    )]
+    TranslatedStatus,
+    /// A port that depends on the packet, or of a protocol without ports.
+    #[error(
+        "netvm changes ports of TCP and UDP only, to one port, or to none; the rule is skipped: write `[[nat]]` rules for \
+         each port"
+    )]
+    TranslatedPorts,
+    /// A network of another size than its packets' addresses.
+    #[error("netvm translates a network to one of its size: match addresses of such a network")]
+    Network,
+    /// Too many targets.
+    #[error("netvm chooses among 256 destinations at most; the rule is skipped")]
+    Targets,
+    /// A translation that netvm does not have.
+    #[error("netvm has no such translation; the rule is skipped: write `[[nat]]` rules for it")]
+    Translation,
+    /// How ports or targets are chosen.
+    #[error(
+        "netvm keeps the source's port if it is free, and leads all connections of a source to the same target"
+    )]
+    Choice,
+    /// A chain that translates drops packets.
+    #[error(
+        "NAT rules of netvm drop nothing; import a copy of the file that drops in a chain for forwarded packets"
+    )]
+    TranslationDrops,
     /// A helper of connection tracking.
     #[error(
         "netvm has no helpers: what this one makes `related`, such as data connections of FTP, is `new`; import a copy of \

@@ -72,6 +72,9 @@ pub struct ImportArgs {
     /// Interfaces that no --interface names are no ports of netvm: leave out rules for them
     #[arg(long)]
     pub ignore_other_interfaces: bool,
+    /// The router that translates, if the file translates destinations that are the machine's own addresses
+    #[arg(long, value_name = "ROUTER")]
+    pub router: Option<String>,
     /// Leave out rules without an equivalent if the others then only drop more than the file, such as rules that allow
     /// connections of a user
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! The numeric fields of a [`Match`] as [`Ranges`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use netvm_wire::{ConnState, Fragment, IpNet, IpProto, PortRange, VlanId};
 
@@ -159,15 +159,12 @@ fn address_of(net: IpNet) -> IpAddr {
 }
 
 fn prefixes(values: impl Iterator<Item = (u128, u128)>, version: IpVersion) -> Vec<IpNet> {
-    let address = |value: u128| -> IpAddr {
-        match version {
-            IpVersion::V4 => Ipv4Addr::from_bits(value as u32).into(),
-            IpVersion::V6 => Ipv6Addr::from_bits(value).into(),
-        }
-    };
     let prefixes = Ranges::union(values).prefixes(version.bits());
     // Lengths and host bits are right by construction.
-    prefixes.into_iter().filter_map(|(value, length)| IpNet::new(address(value), length).ok()).collect()
+    prefixes
+        .into_iter()
+        .filter_map(|(value, length)| IpNet::new(version.address(value), length).ok())
+        .collect()
 }
 
 #[cfg(test)]

@@ -54,6 +54,9 @@ impl Writer<'_> {
     /// did.
     pub(super) fn effect_of_skipping(&self, position: StepPosition, end: End, here: &[Match]) -> Effect {
         let rest = self.rest(position, here);
+        if self.side.is_some() {
+            return self.effect_on_translation(end, rest);
+        }
         let accepts_at_end = position.outermost && self.program.bases[position.base].accepts;
         match end {
             End::Next => Effect::Same,
@@ -74,6 +77,19 @@ impl Writer<'_> {
                 effect(target.drops || rest.accepts, target.accepts || rest.drops)
             }
         }
+    }
+
+    /// The same in chains that translate: untranslated packets would leave, or be accepted by other rules.
+    fn effect_on_translation(&self, end: End, rest: Verdicts) -> Effect {
+        let decides = |verdicts: Verdicts| verdicts.accepts || verdicts.drops;
+        let changes = match end {
+            End::Next => false,
+            End::Return => decides(rest),
+            End::Jump(to) => decides(self.verdicts[to]),
+            End::Goto(to) => decides(self.verdicts[to]) || decides(rest),
+            End::Accept | End::Drop | End::Reject | End::Unknown => true,
+        };
+        effect(changes, false)
     }
 
     /// What the rules after a step may do to its packets.
@@ -105,7 +121,7 @@ impl Writer<'_> {
             }
             only = Some(accepts);
             let covered = |here: &Match| step.fits.iter().any(|fits| covers(fits, here));
-            if step.unsure.is_none() && here.iter().all(covered) {
+            if step.unsure.is_none() && step.local.is_none() && here.iter().all(covered) {
                 return only;
             }
         }

@@ -1,21 +1,13 @@
+use netvm_model::NatAction;
 use netvm_wire::EtherType;
 use proptest::prelude::*;
 
 use super::super::algebra::tests::{PORTS, Packet, fits, imported, packets};
 use super::*;
-use netvm_policy::Rate;
+use netvm_policy::{Police, Rate};
 
 fn step(line: u32, fits: &[Match], end: End) -> Step {
-    Step {
-        line,
-        what: format!("rule {line}"),
-        name: String::new(),
-        fits: fits.to_vec(),
-        police: None,
-        end,
-        unsure: None,
-        tracking: None,
-    }
+    Step { end, ..Step::new(line, format!("rule {line}"), fits.to_vec()) }
 }
 
 fn chain(name: &str, steps: Vec<Step>) -> Chain {
@@ -27,7 +19,7 @@ fn ip() -> Match {
 }
 
 fn base(chain: usize, accepts: bool) -> Base {
-    Base { chain, line: 1, scope: ip(), accepts }
+    Base { chain, line: 1, scope: ip(), accepts, translates: None }
 }
 
 /// A model of the kernel: follows the packet.
@@ -105,7 +97,7 @@ fn programs() -> impl Strategy<Value = Program> {
             }
             for (chain, (accepts, scope)) in policies.into_iter().enumerate().take(bases) {
                 let scope = Match { ether_type: scope.ether_type, from: scope.from, ..Match::default() };
-                program.bases.push(Base { chain, line: 1, scope, accepts });
+                program.bases.push(Base { chain, line: 1, scope, accepts, translates: None });
             }
             program
         },
@@ -139,7 +131,7 @@ impl std::fmt::Debug for Program {
 impl Clone for Program {
     fn clone(&self) -> Self {
         let chains = self.chains.iter().map(|each| chain(&each.name, each.steps.clone())).collect();
-        let bases = self.bases.iter().map(|base| Base { scope: base.scope.clone(), ..*base }).collect();
+        let bases = self.bases.clone();
         let before =
             self.before.iter().map(|before| Before { scope: before.scope.clone(), ..*before }).collect();
         Self { chains, bases, before }
@@ -311,4 +303,72 @@ fn different_limits_are_noted() {
         notes(vec![limited(&[tcp(80..=80), tcp(90..=90)], End::Next)], true),
         [NoteReason::LimitSplit(2)]
     );
+}
+
+/// The chains of a program translate: what dropped leads to the target `rule`, what rejected to another.
+fn translating(mut program: Program) -> Program {
+    for (at, step) in program.chains.iter_mut().flat_map(|chain| &mut chain.steps).enumerate() {
+        if matches!(step.end, End::Drop | End::Reject) {
+            let target = netvm_model::NatTarget { port: Some(at as u16), ..Default::default() };
+            let to = netvm_model::DestinationNat { targets: vec![target], health: None };
+            (step.end, step.nat) = (End::Accept, Some(NatAction::Destination(to)));
+        }
+        // Every other step is for packets to the router alone.
+        step.local = at.is_multiple_of(2).then(|| "local".to_owned());
+    }
+    for base in &mut program.bases {
+        *base = Base { accepts: true, translates: Some(Side::Destination), ..base.clone() };
+    }
+    program
+}
+
+impl Kernel<'_> {
+    fn translate(&self, packet: &Packet, is_local: bool) -> Option<NatAction> {
+        let entered = self.0.bases.iter().filter(|base| fits(&base.scope, packet));
+        entered
+            .filter_map(|base| self.translate_in(base.chain, packet, is_local))
+            .find(|nat| *nat != NatAction::Keep)
+    }
+
+    fn translate_in(&self, chain: usize, packet: &Packet, is_local: bool) -> Option<NatAction> {
+        for step in &self.0.chains[chain].steps {
+            if !step.fits.iter().any(|one| fits(one, packet)) || (step.local.is_some() && !is_local) {
+                continue;
+            }
+            match step.end {
+                End::Accept => return Some(step.nat.clone().unwrap_or_default()),
+                End::Return => return None,
+                End::Goto(to) => return self.translate_in(to, packet, is_local),
+                End::Jump(to) => {
+                    if let Some(nat) = self.translate_in(to, packet, is_local) {
+                        return Some(nat);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+proptest! {
+    #[test]
+    fn expanded_chains_translate_as_the_kernel(
+        (program, packets) in programs().prop_map(translating).prop_flat_map(|program| {
+            let near: Vec<_> = program.chains.iter().flat_map(|chain| &chain.steps).flat_map(|step| step.fits.clone()).collect();
+            (Just(program), packets(&near))
+        })
+    ) {
+        let Ok(imported) = expand(&program, &PORTS) else { return Ok(()) };
+        if imported.effect() == Effect::Wider {
+            return Ok(());
+        }
+        for (n, packet) in packets.iter().enumerate() {
+            let is_local = n.is_multiple_of(2);
+            let takes = |nat: &&crate::ImportedNat| fits(&nat.matches, packet) && (is_local || !nat.is_local);
+            let found = imported.nat.iter().find(takes).map(|nat| nat.action.clone());
+            let found = found.filter(|nat| *nat != NatAction::Keep);
+            prop_assert_eq!(found, Kernel(&program).translate(packet, is_local), "{:?}", packet);
+        }
+    }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use super::{End, MAX_LIVE, MAX_RULES, Program, Step, Writer};
 use crate::algebra::{product, without};
-use crate::{Effect, ImportedRule, Note, NoteReason};
+use crate::{Effect, ImportedNat, ImportedRule, Note, NoteReason};
+use netvm_model::NatAction;
 use netvm_policy::Match;
 use netvm_wire::ConnState;
 
@@ -90,6 +91,30 @@ impl Writer<'_> {
             }
         }
         self.split(&changed.untracked);
+        self.keep(&changed.untracked);
+    }
+
+    /// Translates no packets of `gone`: they have no connection.
+    fn keep(&mut self, gone: &[Match]) {
+        if gone.is_empty() {
+            return;
+        }
+        let before = self.program.before.first().and_then(|before| self.program.chains.get(before.chain));
+        let Some(chain) = before else { return };
+        let is_source = |nat: &ImportedNat| nat.matches.is_egress();
+        let (sources, destinations): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.out.nat).into_iter().partition(is_source);
+        for (rules, to) in [(destinations, vec![]), (sources, self.ports.to_vec())] {
+            let kept = |matches: &Match| ImportedNat {
+                line: chain.line,
+                name: chain.name.clone(),
+                matches: Match { to: to.clone(), ..matches.clone() },
+                is_local: false,
+                action: NatAction::Keep,
+            };
+            let kept = gone.iter().filter(|_| !rules.is_empty()).map(kept);
+            self.out.nat.extend(kept.chain(rules.iter().cloned()));
+        }
     }
 
     /// Notes helpers whose connections packets of rules may belong to.

@@ -11,6 +11,8 @@
 //! - `-m limit`, and `hashlimit` without a mode, of accepted packets, and of packets that return from a chain whose
 //!   other rules drop them; `hashlimit` above a rate of dropped packets.
 //! - Targets `ACCEPT`, `DROP`, `REJECT`, `RETURN`, chains; rules without a target count.
+//! - Table `nat`, chains `PREROUTING` and `POSTROUTING`: `MASQUERADE`, `SNAT`, `DNAT`, `REDIRECT`, `NETMAP`, `ACCEPT`,
+//!   `RETURN`, chains; `-m addrtype --dst-type LOCAL` of destinations.
 //!
 //! Noted but not imported: other tables and chains, other fields of connections, `LOG`, all other matches and targets.
 //! Each note has the effect of leaving that out, by what the rule and the rest of its chain do.
@@ -24,6 +26,7 @@
 
 mod icmp;
 mod matches;
+mod nat;
 mod rule;
 mod words;
 
@@ -33,7 +36,7 @@ use thiserror::Error;
 
 use self::rule::RuleReader;
 use self::words::{OpenQuote, Word, words};
-use super::chains::{Base, Before, Chain, End, ExpandError, Program, Step, expand};
+use super::chains::{Base, Before, Chain, End, ExpandError, Program, Side, Step, expand};
 use super::{Effect, Imported, Interfaces, IpVersion, Note, NoteReason, Token};
 use netvm_policy::Match;
 
@@ -61,10 +64,12 @@ pub enum IptablesError {
         column: u32,
     },
     /// A rule of a chain that is not declared.
-    #[error("line {line}: table filter has no chain {chain}: write `:{chain} - [0:0]` before its rules")]
+    #[error("line {line}: table {table} has no chain {chain}: write `:{chain} - [0:0]` before its rules")]
     Chain {
         /// Line.
         line: u32,
+        /// The table.
+        table: String,
         /// The chain.
         chain: String,
     },
@@ -102,7 +107,8 @@ pub fn parse(
     interfaces: &Interfaces,
 ) -> Result<Imported, IptablesError> {
     let version = version.unwrap_or_else(|| version_of(text));
-    let mut reader = Reader { version, interfaces, tables: vec![], filter: Filter::default(), notes: vec![] };
+    let program = Program::default();
+    let mut reader = Reader { version, interfaces, tables: vec![], program, notes: vec![] };
     for (line, text) in (1..).zip(text.lines()) {
         reader.line(line, text)?;
     }
@@ -121,7 +127,7 @@ struct Reader<'a> {
     version: IpVersion,
     interfaces: &'a Interfaces,
     tables: Vec<Table>,
-    filter: Filter,
+    program: Program,
     notes: Vec<Note>,
 }
 
@@ -129,18 +135,28 @@ struct Table {
     line: u32,
     name: String,
     rules: usize,
-    /// The names of its chains, unless it is imported.
-    chains: Vec<String>,
+    /// Its chains: their numbers in the program, if it is imported.
+    chains: HashMap<String, usize>,
     /// A rule or policy that may matter to forwarded packets has a note.
     noted: bool,
     committed: bool,
 }
 
-/// The imported table.
-#[derive(Default)]
-struct Filter {
-    program: Program,
-    names: HashMap<String, usize>,
+impl Table {
+    /// Whether its chains are imported.
+    fn is_imported(&self) -> bool {
+        matches!(&*self.name, "filter" | "nat")
+    }
+
+    /// What a chain of it translates, if it translates forwarded packets; and whether it decides on these at all.
+    fn side(&self, chain: &str) -> (Option<Side>, bool) {
+        match (&*self.name, chain) {
+            ("filter", "FORWARD") => (None, true),
+            ("nat", "PREROUTING") => (Some(Side::Destination), true),
+            ("nat", "POSTROUTING") => (Some(Side::Source), true),
+            _ => (None, false),
+        }
+    }
 }
 
 impl Reader<'_> {
@@ -160,20 +176,21 @@ impl Reader<'_> {
                 return Err(IptablesError::Twice { line, name: format!("table {name}") });
             }
             let name = name.to_owned();
-            self.tables.push(Table { line, name, rules: 0, chains: vec![], noted: false, committed: false });
+            let chains = HashMap::new();
+            self.tables.push(Table { line, name, rules: 0, chains, noted: false, committed: false });
             return Ok(());
         };
-        let is_filter = table.name == "filter";
+        let is_imported = table.is_imported();
         match &*first.text {
             "COMMIT" => {
                 table.committed = true;
                 return Ok(());
             }
             name if name.starts_with(':') => {
-                if is_filter {
+                if is_imported {
                     return self.chain(line, text, &words);
                 }
-                table.chains.push(name[1..].to_owned());
+                table.chains.insert(name[1..].to_owned(), 0);
                 let drops = words.get(1).is_some_and(|policy| policy.text == "DROP");
                 if drops && !LOCAL.contains(&&name[1..]) {
                     let what = format!("table {}: {name} DROP", table.name);
@@ -189,7 +206,7 @@ impl Reader<'_> {
             [append, chain, options @ ..] if append.text == "-A" => {
                 let is_tracking = table.name == "raw" && rule::tracking(options).is_some();
                 table.rules += usize::from(!is_tracking);
-                if is_filter {
+                if is_imported {
                     return self.rule(line, text, chain, options);
                 }
                 if !LOCAL.contains(&&*chain.text) && !is_harmless(options, &table.chains) {
@@ -222,18 +239,19 @@ impl Reader<'_> {
             [counters] if is_counters(&counters.text) => {}
             _ => return expected("counters, as in [0:0], and the end of the line", 2),
         }
-        let Filter { program, names } = &mut self.filter;
-        if names.insert(name.to_owned(), program.chains.len()).is_some() {
+        let chain = self.program.chains.len();
+        let Some(table) = self.tables.last_mut() else { return Ok(()) };
+        if table.chains.insert(name.to_owned(), chain).is_some() {
             return Err(IptablesError::Twice { line, name: format!("chain {name}") });
         }
-        let chain = program.chains.len();
-        if name == "FORWARD" {
+        if let (translates, true) = table.side(name) {
             let accepts = policy != Some(false);
             let scope = Match { ether_type: vec![self.version.ether_type()], ..Match::default() };
-            program.bases.push(Base { chain, line, scope, accepts });
+            let scope = if translates.is_some() { Side::scope(scope) } else { scope };
+            self.program.bases.push(Base { chain, line, scope, accepts, translates });
         }
         let unreached = if policy.is_some() { NoteReason::Hook } else { NoteReason::Unreached };
-        program.chains.push(Chain::new(name, line, Some(unreached)));
+        self.program.chains.push(Chain::new(name, line, Some(unreached)));
         Ok(())
     }
 
@@ -243,16 +261,9 @@ impl Reader<'_> {
         let (words, interfaces, chains) = (options, self.interfaces, &HashMap::new());
         let reader = RuleReader { line, text, words, at: 0, version, interfaces, chains };
         let tracking = rule::tracking(options);
-        let unknown = Step {
-            line,
-            what: String::new(),
-            name: String::new(),
-            fits: vec![Match::default()],
-            police: None,
-            end: End::Unknown,
-            unsure: Some((text.to_owned(), NoteReason::Untracked)),
-            tracking,
-        };
+        let unsure = Some((text.to_owned(), NoteReason::Untracked));
+        let any = Step::new(line, "", vec![Match::default()]);
+        let unknown = Step { end: End::Unknown, unsure, tracking, ..any };
         let mut step = match reader.read(&chain.text) {
             Ok((Some(step), _)) if chain.text == "PREROUTING" => step,
             // Packets that some other chain leads to are not known.
@@ -261,7 +272,7 @@ impl Reader<'_> {
             Err(_) => unknown,
         };
         step.what = format!("table raw: {}", text.trim());
-        let program = &mut self.filter.program;
+        let program = &mut self.program;
         if program.before.is_empty() {
             let scope = Match { ether_type: vec![version.ether_type()], ..Match::default() };
             program.before.push(Before { chain: program.chains.len(), scope, raw: true });
@@ -280,20 +291,15 @@ impl Reader<'_> {
         chain: &Word<'_>,
         options: &[Word<'_>],
     ) -> Result<(), IptablesError> {
-        let Some(&index) = self.filter.names.get(&*chain.text) else {
-            return Err(IptablesError::Chain { line, chain: chain.text.clone().into_owned() });
+        let Some(table) = self.tables.last() else { return Ok(()) };
+        let Some(&index) = table.chains.get(&*chain.text) else {
+            let (table, chain) = (table.name.clone(), chain.text.clone().into_owned());
+            return Err(IptablesError::Chain { line, table, chain });
         };
-        let reader = RuleReader {
-            line,
-            text,
-            words: options,
-            at: 0,
-            version: self.version,
-            interfaces: self.interfaces,
-            chains: &self.filter.names,
-        };
+        let (words, version, interfaces) = (options, self.version, self.interfaces);
+        let reader = RuleReader { line, text, words, at: 0, version, interfaces, chains: &table.chains };
         let (step, notes) = reader.read(&chain.text)?;
-        let chain = &mut self.filter.program.chains[index];
+        let chain = &mut self.program.chains[index];
         chain.steps.extend(step);
         chain.notes.extend(notes);
         Ok(())
@@ -304,15 +310,16 @@ impl Reader<'_> {
             return Err(IptablesError::Empty);
         }
         for table in self.tables {
+            let is_imported = table.is_imported();
             let Table { line, name, rules, noted, committed, .. } = table;
             if !committed {
                 return Err(IptablesError::NoCommit { line, table: name });
             }
-            if name != "filter" && rules > 0 && !noted {
+            if !is_imported && rules > 0 && !noted {
                 self.notes.push(Note::new(line, format!("table {name} ({rules} rules)"), NoteReason::Table));
             }
         }
-        let mut imported = expand(&self.filter.program, &self.interfaces.all())?;
+        let mut imported = expand(&self.program, &self.interfaces.all())?;
         imported.notes.extend(self.notes);
         imported.notes.sort_by_key(|note| note.line);
         Ok(imported)
@@ -323,12 +330,12 @@ impl Reader<'_> {
 const LOCAL: [&str; 2] = ["INPUT", "OUTPUT"];
 
 /// Whether a rule of another table neither decides on forwarded packets nor changes what rules of table filter match:
-/// chains are read on their own, and source addresses are translated after table filter.
-fn is_harmless(options: &[Word<'_>], chains: &[String]) -> bool {
-    const ENDS: [&str; 4] = ["ACCEPT", "RETURN", "MASQUERADE", "SNAT"];
+/// chains are read on their own.
+fn is_harmless(options: &[Word<'_>], chains: &HashMap<String, usize>) -> bool {
+    const ENDS: [&str; 2] = ["ACCEPT", "RETURN"];
     let target = options.windows(2).find(|pair| matches!(&*pair[0].text, "-j" | "--jump" | "-g" | "--goto"));
     let Some([_, target]) = target else { return true };
-    chains.iter().any(|chain| **chain == *target.text)
+    chains.contains_key(&*target.text)
         || ENDS.contains(&&*target.text)
         || rule::CONTINUING_TARGETS.contains(&&*target.text)
 }

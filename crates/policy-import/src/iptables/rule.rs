@@ -9,6 +9,7 @@ use crate::chains::{End, Step, Tracking};
 use crate::limit::{Limit, seconds};
 use crate::names::number;
 use crate::{Interfaces, IpVersion, Note, NoteReason};
+use netvm_model::NatAction;
 use netvm_policy::Match;
 
 /// Targets without equivalent after which packets go on to the next rule, with the fields that rules match as they are.
@@ -66,6 +67,7 @@ pub(super) struct RuleReader<'a> {
 }
 
 /// The parsed part of a rule.
+#[derive(Clone)]
 pub(super) struct Draft {
     /// One of these must fit.
     pub(super) fits: Vec<Match>,
@@ -80,6 +82,11 @@ pub(super) struct Draft {
     end: End,
     /// The words of the target, and its difference.
     target: Option<(String, NoteReason)>,
+    /// The words that say that its packets are addressed to the router.
+    pub(super) local: Option<String>,
+    nat: Option<NatAction>,
+    /// Other differences.
+    pub(super) notes: Vec<(String, NoteReason)>,
 }
 
 impl Draft {
@@ -93,6 +100,9 @@ impl Draft {
             late: false,
             end: End::Next,
             target: None,
+            local: None,
+            nat: None,
+            notes: vec![],
         }
     }
 
@@ -126,10 +136,10 @@ impl<'a> RuleReader<'a> {
 
     /// The step of a rule without equivalent: the packets that may match it, and what it does to them.
     fn unsure(&self, draft: Draft, chain: &str, option: String, why: NoteReason) -> Step {
-        let Draft { fits, name, .. } = draft;
-        let what = format!("rule of chain {chain}");
+        let Draft { fits, name, local, .. } = draft;
+        let step = Step::new(self.line, format!("rule of chain {chain}"), fits);
         let (end, tracking, unsure) = (self.end(), tracking(self.words), Some((option, why)));
-        Step { line: self.line, what, name, fits, police: None, end, unsure, tracking }
+        Step { name, end, unsure, tracking, local, ..step }
     }
 
     /// What the rule does to packets that match, by its target alone.
@@ -181,6 +191,7 @@ impl<'a> RuleReader<'a> {
         }
         let mut notes = vec![];
         let mut note = |what: String, why| notes.push(Note::new(self.line, what, why));
+        draft.notes.iter().for_each(|(what, why)| note(what.clone(), *why));
         match &draft.target {
             Some((what, NoteReason::Answer)) if !is_same_answer(what, &fits) => {
                 note(what.clone(), NoteReason::Answer);
@@ -197,10 +208,9 @@ impl<'a> RuleReader<'a> {
                 note("limit".into(), why);
             }
         }
-        let what = format!("rule of chain {chain}");
-        let name = draft.name.clone();
-        let tracking = tracking(self.words);
-        Ok((Step { line: self.line, what, name, fits, police, end, unsure: None, tracking }, notes))
+        let Draft { name, local, nat, .. } = draft.clone();
+        let step = Step::new(self.line, format!("rule of chain {chain}"), fits);
+        Ok((Step { name, police, end, tracking: tracking(self.words), local, nat, ..step }, notes))
     }
 
     /// iptables requires `-p` before ports; netvm has the ports of some protocols only.
@@ -239,6 +249,10 @@ impl<'a> RuleReader<'a> {
                 self.at = self.words.len();
                 End::Next
             }
+            "MASQUERADE" | "SNAT" | "DNAT" | "REDIRECT" | "NETMAP" => {
+                draft.nat = Some(self.translation(draft, start)?);
+                End::Accept
+            }
             name => {
                 let log = matches!(name, "LOG" | "NFLOG" | "ULOG");
                 self.at = self.words.len();
@@ -260,6 +274,13 @@ impl<'a> RuleReader<'a> {
             }
             "multiport" | "iprange" | "mac" | "dscp" | "tos" | "physdev" | "comment" | "conntrack"
             | "state" => {}
+            "addrtype" if self.words.get(self.at).is_some_and(|word| word.text == "--dst-type") => {
+                self.at += 1;
+                if self.value("a type of addresses")?.text != "LOCAL" {
+                    return Err(self.without(start, NoteReason::Match));
+                }
+                draft.local = Some(self.since(start));
+            }
             _ => return Err(self.without(start, NoteReason::Match)),
         }
         Ok(())

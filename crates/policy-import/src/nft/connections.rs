@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::left::{LeftOperand, Target, ip};
 use super::matches::Comparison;
-use super::reader::{RuleReader, Stop};
+use super::reader::{Draft, RuleReader, Stop};
 use super::single;
 use super::symbols::{Kind, state_bit};
 use crate::NoteReason;
@@ -30,6 +30,30 @@ impl<'a> RuleReader<'a> {
             transport: false,
             differs: None,
         })
+    }
+
+    /// Reads a match of what the router knows of a packet: whether its destination is the router's, or was translated.
+    /// Returns whether the match is one of these.
+    pub(super) fn of_router(&self, draft: &mut Draft, statement: &Value) -> Result<bool, Stop> {
+        let part = |key| statement.get(key).unwrap_or(&Value::Null);
+        let is_positive = part("op") == "==" || part("op") == "in";
+        let (left, right) = (part("left"), part("right"));
+        if let Some(fib) = left.get("fib") {
+            let flags = fib.get("flags").unwrap_or(&Value::Null);
+            let is_destination = flags == "daddr" || flags.as_array().is_some_and(|all| all == &["daddr"]);
+            let is_local = is_positive && is_destination && fib.get("result").is_some_and(|it| it == "type");
+            draft.local = (is_local && right == "local").then(|| "fib daddr type local".to_owned());
+            return Ok(draft.local.is_some());
+        }
+        let is_status = left.get("ct").and_then(|of| of.get("key")).is_some_and(|key| key == "status");
+        if !is_status || !is_positive || right != "dnat" {
+            return Ok(false);
+        }
+        if self.objects.has_destinations {
+            return Err(Stop::Note("ct status dnat".to_owned(), NoteReason::TranslatedStatus));
+        }
+        draft.narrow(&[]);
+        Ok(true)
     }
 
     /// `ct state established,related`, `ct state { new, untracked }`, `ct state & (established | related) == 0`. The

@@ -50,6 +50,9 @@ impl Comparison {
 impl<'a> RuleReader<'a> {
     /// `{"op": OPERATOR, "left": FIELD, "right": VALUES}`.
     pub(super) fn compare(&self, draft: &mut Draft, statement: &'a Value) -> Result<(), Stop> {
+        if self.of_router(draft, statement)? {
+            return Ok(());
+        }
         let part = |key| statement.get(key).ok_or_else(|| self.schema("op, left and right", statement));
         let operator = part("op")?.as_str().and_then(Comparison::of);
         let operator = operator.ok_or_else(|| self.schema("an operator", &statement["op"]))?;

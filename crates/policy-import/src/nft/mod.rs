@@ -13,6 +13,8 @@
 //! - `accept`, `drop`, `reject`, `continue`; verdict maps; `limit` of accepted packets, `limit over` of dropped
 //!   packets; rules without a verdict count; `counter`.
 //! - `notrack` and `ct zone set` of chains with hook `prerouting`.
+//! - Chains of type `nat` with hook `prerouting` and `postrouting`: `masquerade`, `snat`, `dnat`, `redirect`, with maps
+//!   from fields of packets, from `numgen` and hashes, and of prefixes; `fib daddr type local` of destinations.
 //!
 //! Noted but not imported: other hooks, other fields of connections, `log` (its rule is imported without it), dynamic
 //! sets, `xt` of iptables-nft, all other matches and statements.

@@ -6,7 +6,7 @@ use netvm_wire::EtherType;
 use serde_json::Value;
 
 use super::{Location, NftError, single};
-use crate::chains::{Base, Before, Chain, Program};
+use crate::chains::{Base, Before, Chain, Program, Side};
 use crate::{Effect, Interfaces, Note, NoteReason};
 use netvm_policy::Match;
 use netvm_policy::PortId;
@@ -27,6 +27,8 @@ pub(super) struct Objects<'a> {
     pub(super) dormant: HashSet<(&'a str, &'a str)>,
     /// Tables with chains that packets pass before their connections are looked up: family and name.
     pub(super) ingress: HashSet<(&'a str, &'a str)>,
+    /// Rules translate destinations.
+    pub(super) has_destinations: bool,
     listed: Vec<Listed<'a>>,
     bases: Vec<Hooked>,
     /// By priority.
@@ -177,12 +179,20 @@ impl<'a> Objects<'a> {
             if hook == "ingress" {
                 self.ingress.insert((family, table));
             }
-            if hook == "prerouting" {
+            let translates = match (chain.get("type").and_then(Value::as_str), hook.as_str()) {
+                (Some("nat"), Some("prerouting")) => Some(Side::Destination),
+                (Some("nat"), Some("postrouting")) => Some(Side::Source),
+                _ => None,
+            };
+            let stage = stage.or(translates.map(|_| Stage::Ip));
+            if translates.is_some() {
+                scope = Side::scope(scope);
+            } else if hook == "prerouting" {
                 let before = Before { chain: index, scope: scope.clone(), raw: priority < CONNTRACK };
                 self.before.push((priority, before));
             }
             if let Some(stage) = stage {
-                let base = Base { chain: index, line, scope, accepts };
+                let base = Base { chain: index, line, scope, accepts, translates };
                 self.bases.push(Hooked { stage, priority, base });
             }
         }
@@ -221,11 +231,13 @@ impl<'a> Objects<'a> {
         Ok(ports)
     }
 
-    /// Records the sets that a rule adds to.
+    /// Records the sets that a rule adds to, and whether it translates destinations.
     fn additions(&mut self, place: &Location<'_>, rule: &'a Value) -> Result<(), NftError> {
         let (family, table, _) = place.name_of(rule, "chain")?;
         let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
         for statement in statements {
+            let kind = statement.as_str().or_else(|| single(statement).map(|(kind, _)| kind));
+            self.has_destinations |= matches!(kind, Some("dnat" | "redirect"));
             let set = single(statement).filter(|(kind, _)| matches!(*kind, "set" | "map"));
             let name = set.and_then(|(_, set)| set.get("set").or_else(|| set.get("map"))?.as_str());
             if let Some(name) = name {
@@ -236,7 +248,8 @@ impl<'a> Objects<'a> {
     }
 
     fn bridge_and_ip(&self) -> Option<Note> {
-        let of = |stage| self.bases.iter().find(|hooked| hooked.stage == stage);
+        let filters = self.bases.iter().filter(|hooked| hooked.base.translates.is_none());
+        let of = |stage| filters.clone().find(|hooked| hooked.stage == stage);
         let (bridge, _) = (of(Stage::Bridge)?, of(Stage::Ip)?);
         let what = format!("chain {}", self.listed[bridge.base.chain].name);
         Some(Note::new(bridge.base.line, what, NoteReason::BridgeAndIp).with(Effect::Stricter))

@@ -8,6 +8,7 @@ use crate::algebra::product;
 use crate::chains::{End, Tracking};
 use crate::limit::Limit;
 use crate::{Interfaces, NoteReason};
+use netvm_model::NatAction;
 use netvm_policy::Match;
 
 /// The parser of a rule stops.
@@ -51,8 +52,31 @@ pub(super) struct Draft {
     pub(super) tracking: Option<Tracking>,
     /// Whether matches follow the limit.
     pub(super) late: bool,
+    /// The words that say that its packets are addressed to the router.
+    pub(super) local: Option<String>,
     /// Further matches and their ends; empty before the verdict.
-    pub(super) ends: Vec<(Vec<Match>, End)>,
+    pub(super) ends: Vec<Ending>,
+}
+
+/// What a rule does to the packets of one of its last matches.
+pub(super) struct Ending {
+    /// One of these must fit, too.
+    pub(super) fits: Vec<Match>,
+    pub(super) end: End,
+    /// What it translates to, if it accepts.
+    pub(super) nat: Option<NatAction>,
+}
+
+impl Ending {
+    /// An end without translation.
+    pub(super) fn new(fits: Vec<Match>, end: End) -> Self {
+        Self { fits, end, nat: None }
+    }
+
+    /// The end of all packets of the rule.
+    pub(super) fn of_all(end: End) -> Self {
+        Self::new(vec![Match::default()], end)
+    }
 }
 
 impl Draft {
@@ -64,6 +88,7 @@ impl Draft {
             limit: None,
             tracking: None,
             late: false,
+            local: None,
             ends: vec![],
         }
     }

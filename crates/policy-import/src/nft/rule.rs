@@ -1,12 +1,14 @@
 //! Parses the rules of a ruleset: the statements of each in order.
 
+mod nat;
+
 use netvm_wire::{EtherType, IpProto};
 use serde_json::Value;
 
 use super::connections::tracking;
 use super::matches::Comparison;
 use super::objects::Objects;
-use super::reader::{Draft, RuleReader, Stop};
+use super::reader::{Draft, Ending, RuleReader, Stop};
 use super::{Location, NftError, single};
 use crate::algebra::{product, with_transport_header, without};
 use crate::chains::{End, Program, Step};
@@ -69,8 +71,8 @@ impl<'a> RuleReader<'a> {
                 let what = format!("{}: {what}", self.what);
                 let end = self.end(rule);
                 let unsure = Some((what, why));
-                let tracking = self.tracking(rule);
-                let step = Step { end, unsure, tracking, ..self.step(rule, draft.fits) };
+                let (tracking, local) = (self.tracking(rule), draft.local.take());
+                let step = Step { end, unsure, tracking, local, ..self.step(rule, draft.fits) };
                 Ok((vec![step], vec![]))
             }
             Err(Stop::Error(error)) => Err(error),
@@ -80,16 +82,8 @@ impl<'a> RuleReader<'a> {
     /// A step for a rule that counts packets.
     fn step(&self, rule: &Value, fits: Vec<Match>) -> Step {
         let comment = rule.get("comment").and_then(Value::as_str);
-        Step {
-            line: self.line,
-            what: self.what.to_owned(),
-            name: comment.unwrap_or(self.what).to_owned(),
-            fits,
-            police: None,
-            end: End::Next,
-            unsure: None,
-            tracking: None,
-        }
+        let name = comment.unwrap_or(self.what).to_owned();
+        Step { name, ..Step::new(self.line, self.what, fits) }
     }
 
     /// What a rule does to packets that match, by its statements alone.
@@ -135,11 +129,12 @@ impl<'a> RuleReader<'a> {
                 "vmap" => self.verdict_map(draft, inner)?,
                 "reject" => {
                     self.answer(draft, inner);
-                    draft.ends.push((vec![Match::default()], End::Reject));
+                    draft.ends.push(Ending::of_all(End::Reject));
                 }
                 "accept" | "drop" | "return" | "continue" | "jump" | "goto" => {
-                    draft.ends.push((vec![Match::default()], self.verdict(kind, inner)?));
+                    draft.ends.push(Ending::of_all(self.verdict(kind, inner)?));
                 }
+                "snat" | "masquerade" | "dnat" | "redirect" => self.translation(draft, kind, inner)?,
                 "xt" => match inner.get("name").and_then(Value::as_str) {
                     Some("comment") => {}
                     name => {
@@ -162,10 +157,10 @@ impl<'a> RuleReader<'a> {
 
     fn steps(&self, draft: &mut Draft, rule: &Value) -> Result<Vec<Step>, Stop> {
         if draft.ends.is_empty() {
-            draft.ends.push((vec![Match::default()], End::Next));
+            draft.ends.push(Ending::of_all(End::Next));
         }
         let mut steps = vec![];
-        for (fits, mut end) in std::mem::take(&mut draft.ends) {
+        for Ending { fits, mut end, nat } in std::mem::take(&mut draft.ends) {
             let mut fits = product(&draft.fits, &fits);
             if draft.transport {
                 fits = fits.into_iter().filter_map(with_transport_header).collect();
@@ -177,7 +172,8 @@ impl<'a> RuleReader<'a> {
                 (end, police) = (act, Some(bucket));
                 draft.notes.extend(differs.into_iter().map(|why| ("limit".into(), why)));
             }
-            steps.push(Step { police, end, tracking: draft.tracking, ..self.step(rule, fits) });
+            let (tracking, local) = (draft.tracking, draft.local.clone());
+            steps.push(Step { police, end, tracking, local, nat, ..self.step(rule, fits) });
         }
         Ok(steps)
     }
@@ -204,39 +200,53 @@ impl<'a> RuleReader<'a> {
 
     /// `{"key": FIELD, "data": {"set": [[VALUE, VERDICT], ...]}}`, or `"data": "@map"`.
     fn verdict_map(&self, draft: &mut Draft, map: &'a Value) -> Result<(), Stop> {
-        let wrong = || self.schema("key and data", map);
-        let left = self.left(map.get("key").ok_or_else(wrong)?)?;
-        self.implied(draft, &left)?;
         let mut named = vec![];
         let mut rest = None;
-        for entry in self.elements(map.get("data").ok_or_else(wrong)?)? {
-            let [value, verdict] = entry.as_array().map(Vec::as_slice).unwrap_or_default() else {
-                return Err(self.schema("a value and a verdict", entry).into());
-            };
-            let (kind, inner) =
-                verdict.as_str().map(|name| (name, verdict)).or_else(|| single(verdict)).ok_or_else(wrong)?;
+        for (fits, verdict) in self.map_entries(draft, map)? {
+            let named_verdict = verdict.as_str().map(|name| (name, verdict)).or_else(|| single(verdict));
+            let (kind, inner) = named_verdict.ok_or_else(|| self.schema("a verdict", verdict))?;
             let end = self.verdict(kind, inner)?;
-            let value = self.element(value)?;
-            if value == "*" {
+            let Some(fits) = fits else {
                 rest = Some(end);
                 continue;
-            }
-            let fits = match &left[..] {
-                [field] => self.fits(draft, field, Comparison::Equal, value)?,
-                fields => self.concatenations(draft, fields, value)?,
             };
             named.extend(fits.iter().cloned());
-            draft.ends.push((fits, end));
+            draft.ends.push(Ending::new(fits, end));
         }
         if let Some(end) = rest {
             let others = without(&[Match::default()], &named, &self.interfaces.all(), MAX_OTHERS);
             let others = others.ok_or_else(|| Stop::Note("vmap".into(), NoteReason::Opposite))?;
-            draft.ends.push((others, end));
+            draft.ends.push(Ending::new(others, end));
         }
         if draft.ends.is_empty() {
-            draft.ends.push((vec![], End::Next));
+            draft.ends.push(Ending::new(vec![], End::Next));
         }
         Ok(())
+    }
+
+    /// The entries of a map: the packets of each, but for those of `*`, and what is said of them.
+    fn map_entries(
+        &self,
+        draft: &mut Draft,
+        map: &'a Value,
+    ) -> Result<Vec<(Option<Vec<Match>>, &'a Value)>, Stop> {
+        let wrong = || self.schema("key and data", map);
+        let left = self.left(map.get("key").ok_or_else(wrong)?)?;
+        self.implied(draft, &left)?;
+        let mut entries = vec![];
+        for entry in self.elements(map.get("data").ok_or_else(wrong)?)? {
+            let [value, data] = entry.as_array().map(Vec::as_slice).unwrap_or_default() else {
+                return Err(self.schema("a value and what it stands for", entry).into());
+            };
+            let value = self.element(value)?;
+            let fits = match &left[..] {
+                _ if value == "*" => None,
+                [field] => Some(self.fits(draft, field, Comparison::Equal, value)?),
+                fields => Some(self.concatenations(draft, fields, value)?),
+            };
+            entries.push((fits, data));
+        }
+        Ok(entries)
     }
 
     /// `{"rate": N, "per": UNIT, "burst": N, "inv": BOOL, "rate_unit": UNIT, "burst_unit": UNIT}`, or a limit's name.
@@ -300,11 +310,11 @@ impl<'a> RuleReader<'a> {
 
 /// Whether packets go on to the next statement after this one, with the fields that rules match as they are.
 fn goes_on(kind: &str, inner: &Value) -> bool {
-    let of_packet = |key: &Value| key.get("meta").is_some() || key.get("ct").is_some();
+    let of_packet = |key: &Value| ["meta", "ct", "tcp option"].iter().any(|of| key.get(of).is_some());
     match kind {
         "counter" | "log" | "comment" | "notrack" | "dup" | "flow" | "secmark" | "ct helper"
-        | "ct timeout" | "ct expectation" | "snat" | "masquerade" => true,
-        // Marks and the like. Other keys are fields of the packet.
+        | "ct timeout" | "ct expectation" => true,
+        // Marks and the like, and the largest segment that hosts may send. Other keys are fields of the packet.
         "mangle" => inner.get("key").is_some_and(of_packet),
         // Elements of sets; with statements, they match packets.
         "set" | "map" => inner.get("stmt").is_none(),

@@ -57,7 +57,8 @@ impl<'a> RuleReader<'a> {
         full.get("val").ok_or_else(|| self.schema("an element with a value", element).into())
     }
 
-    fn range(&self, kind: Kind, element: &Value) -> Result<(u128, u128), Stop> {
+    /// The first and the last value of an element.
+    pub(super) fn range(&self, kind: Kind, element: &Value) -> Result<(u128, u128), Stop> {
         let wrong = || self.schema(kind.expected(), element);
         let number = |value: &Value| kind.number(value).ok_or_else(wrong);
         if element == "*" {

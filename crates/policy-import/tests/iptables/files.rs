@@ -140,7 +140,7 @@ fn other_tables_and_chains_are_noted() {
     assert_eq!(
         notes,
         [
-            "line 2: table nat (1 rules): netvm has no equivalent of this table; it is skipped",
+            "line 4: -j LOG: netvm does not log packets: use the counters of rules, or a mirror",
             "line 10: chain INPUT: only rules for forwarded packets have an equivalent; the chain is skipped",
             "line 13: chain lost: no rule for forwarded packets jumps to this chain; it is skipped",
         ]

@@ -92,5 +92,6 @@ fn other_tables_that_decide_are_named() {
     assert_eq!(effect("mangle\n:FORWARD DROP [0:0]").0, Effect::Wider);
     let nat = "nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n-A PREROUTING -j DOCKER\n";
     assert_eq!(effect(&format!("{nat}-A POSTROUTING -s 172.17.0.0/16 -j MASQUERADE")).0, Effect::Same);
-    assert_eq!(effect(&format!("{nat}-A DOCKER -p tcp --dport 80 -j DNAT --to 172.17.0.2")).0, Effect::Wider);
+    assert_eq!(effect(&format!("{nat}-A DOCKER -p tcp --dport 80 -j DNAT --to 172.17.0.2")).0, Effect::Same);
+    assert_eq!(effect(&format!("{nat}-A DOCKER -p tcp --dport 80 -j DNAT --to :81")).0, Effect::Wider);
 }

@@ -5,6 +5,7 @@
 mod files;
 mod idioms;
 mod meaning;
+mod nat;
 mod options;
 mod tracking;
 mod written;

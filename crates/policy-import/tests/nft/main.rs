@@ -4,6 +4,7 @@
 
 mod fields;
 mod meaning;
+mod nat;
 mod statements;
 mod tracking;
 mod wrong;

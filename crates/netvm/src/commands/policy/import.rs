@@ -1,10 +1,15 @@
-//! `netvm policy import`: converts ClassBench, iptables or nftables rules to `[[rule]]` tables.
+//! `netvm policy import`: converts ClassBench, iptables or nftables rules to `[[rule]]` and `[[nat]]` tables.
 
 use std::collections::HashSet;
 
-use netvm_model::{Action, Host, NAME_BYTES, PortConfig, PortId, PortKind, Rule, RuleId, RuleParts};
+use netvm_model::{
+    Action, Host, NAME_BYTES, NatRule, PortConfig, PortId, PortKind, RouterConfig, RouterId, Rule, RuleId,
+    RuleParts,
+};
 use netvm_policy::Actions;
-use netvm_policy_import::{Effect, Imported, Interfaces, classbench, iptables, nft};
+use netvm_policy_import::{
+    Effect, Imported, ImportedNat, ImportedRule, Interfaces, classbench, iptables, nft,
+};
 
 use crate::cli::{ImportArgs, ImportFormat};
 use crate::error::{CliError, ImportError};
@@ -56,23 +61,44 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
         }
         _ => {}
     }
+    let local = imported.nat.iter().find(|nat| nat.is_local);
+    if let (Some(nat), None) = (local, &arguments.router) {
+        return Err(ImportError::Router { path: path.clone(), line: nat.line }.into());
+    }
     let tracking = tracking(&imported, &ports);
     let port = |(id, (_, name)): (PortId, &(String, String))| PortConfig::new(id, name, PortKind::default());
-    let host = Host { ports: numbered().map(port).collect(), rules: rules(imported), ..Host::default() };
+    let router = |name: &String| RouterConfig {
+        id: RouterId(0),
+        name: name.clone(),
+        interfaces: vec![],
+        routes: vec![],
+        track: false,
+        nat64: None,
+        weight: 1,
+        reserve: 0,
+    };
+    let host = Host {
+        ports: numbered().map(port).collect(),
+        routers: arguments.router.iter().map(router).collect(),
+        rules: rules(imported.rules),
+        nat: nat_rules(imported.nat),
+        ..Host::default()
+    };
     let toml = netvm_config::to_toml(&host);
-    output.text(&(tracking + toml.find("[[rule]]").map_or("", |start| &toml[start..])))?;
+    let start = ["[[rule]]", "[[nat]]"].iter().find_map(|table| toml.find(table));
+    output.text(&(tracking + start.map_or("", |start| &toml[start..])))?;
     Ok(())
 }
 
-/// What rules that match states need of the ports, as comments; `ports`: interface and port, by number.
+/// What rules that match states or translate need of the ports, as comments; `ports`: interface and port, by number.
 fn tracking(imported: &Imported, ports: &[(String, String)]) -> String {
     if !imported.tracks() {
         return String::new();
     }
     let names: Vec<&str> = ports.iter().map(|(_, port)| port.as_str()).collect();
     let all = if names.is_empty() { "all ports".to_owned() } else { format!("port {}", names.join(", ")) };
-    let mut text =
-        format!("# The rules match the state of connections. They need `track = true` of {all}.\n");
+    let do_what = if imported.nat.is_empty() { "match the state of" } else { "match or translate" };
+    let mut text = format!("# The rules {do_what} connections. They need `track = true` of {all}.\n");
     for (port, zone) in &imported.zones {
         let name = ports.get(port.index()).map_or("", |(_, port)| port.as_str());
         text += &format!("# Port {name} needs `zone = {zone}`.\n");
@@ -80,16 +106,37 @@ fn tracking(imported: &Imported, ports: &[(String, String)]) -> String {
     text + "\n"
 }
 
-/// The rules with names that the configuration accepts: illegal characters become `-`, duplicates lose their name.
-fn rules(imported: Imported) -> Vec<Rule> {
-    let mut taken = HashSet::new();
-    let numbered = (0u32..).map(RuleId).zip(imported.rules);
-    let rule = |(id, rule): (RuleId, netvm_policy_import::ImportedRule)| {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        let name: String =
-            rule.name.chars().map(|c| if allowed(c) { c } else { '-' }).take(NAME_BYTES).collect();
-        let name = if !name.is_empty() && taken.insert(name.clone()) { name } else { String::new() };
+/// The rules with names that the configuration accepts.
+fn rules(imported: Vec<ImportedRule>) -> Vec<Rule> {
+    let mut names = UniqueNames::default();
+    let numbered = (0u32..).map(RuleId).zip(imported);
+    let rule = |(id, rule): (RuleId, ImportedRule)| {
+        let name = names.of(&rule.name);
         Rule::from(RuleParts { id, name, matches: rule.matches, actions: rule.actions })
     };
     numbered.map(rule).collect()
+}
+
+/// The NAT rules, with such names.
+fn nat_rules(imported: Vec<ImportedNat>) -> Vec<NatRule> {
+    let mut names = UniqueNames::default();
+    let rule = |nat: ImportedNat| NatRule {
+        name: names.of(&nat.name),
+        matches: nat.matches,
+        local_to: nat.is_local.then_some(RouterId(0)),
+        action: nat.action,
+    };
+    imported.into_iter().map(rule).collect()
+}
+
+/// Names that the configuration accepts: illegal characters become `-`, duplicates become empty.
+#[derive(Default)]
+struct UniqueNames(HashSet<String>);
+
+impl UniqueNames {
+    fn of(&mut self, name: &str) -> String {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).take(NAME_BYTES).collect();
+        if !name.is_empty() && self.0.insert(name.clone()) { name } else { String::new() }
+    }
 }
