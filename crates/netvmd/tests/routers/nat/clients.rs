@@ -203,9 +203,7 @@ fn customers_of_a_cgnat_have_ports_of_their_own_blocks() {
         return;
     }
     let net = Net::new('g');
-    let daemon = net.start(&net.config(false, &blocks(super::PAGE, "toml")[2]));
-    // The pool is routed to the router.
-    net.internet.ip(&format!("route add 198.51.100.16/28 via {ROUTER}"));
+    let daemon = net.start_with_pool(&net.config(false, &blocks(super::PAGE, "toml")[2]));
     let peers = peers(&net.internet);
     let mut seen = Vec::new();
     for host in [&net.app, &net.web] {

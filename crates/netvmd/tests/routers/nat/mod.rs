@@ -75,7 +75,22 @@ impl Net {
     /// netvmd, when containers reach the internet.
     fn start(&self, config: &str) -> Daemon {
         let daemon = Daemon::start(config);
-        assert!(self.app.pings(INTERNET) && self.web.pings(INTERNET), "{}", daemon.log());
+        assert!(
+            self.app.pings(INTERNET) && self.web.pings(INTERNET),
+            "{:?}\n{}",
+            daemon.stats().drops,
+            daemon.log()
+        );
+        daemon
+    }
+
+    /// The same with the page's pool, which the internet routes to the router.
+    fn start_with_pool(&self, config: &str) -> Daemon {
+        let daemon = Daemon::start(config);
+        let route = format!("route add 198.51.100.16/28 via {ROUTER}");
+        let is_routed =
+            super::within(super::Duration::from_secs(20), || self.internet.output_of_ip(&route).is_some());
+        assert!(is_routed && self.app.pings(INTERNET) && self.web.pings(INTERNET), "{}", daemon.log());
         daemon
     }
 
