@@ -34,6 +34,9 @@
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/connections?…` | [`ConnectionList`]: the tracked connections that a [`ConnectionQuery`] selects, at most [`MAX_CONNECTIONS`] |
 //! | `DELETE /v1/connections?…` | [`FlushedConnections`], when those that a [`ConnectionQuery`] selects have ended |
+//! | `GET /v1/connections/saved` | all connections, as a file |
+//! | `POST /v1/connections/saved`, body such a file | [`RestoredConnections`] |
+//! | `GET /v1/connections/events` | [`ConnectionEvent`]s to come, one a line, until the client closes the connection |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `POST /v1/capture/file`, body [`CaptureFile`] | pcapng, until a limit is reached or the client closes the connection |
@@ -66,7 +69,7 @@ pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
 };
-pub use client::{Client, ClientError, EventStream, TraceStream};
+pub use client::{ByteStream, Client, ClientError, ConnectionEventStream, EventStream, TraceStream};
 pub use escape::file_name;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use netvm_model::Idle;
@@ -149,6 +152,10 @@ pub mod path {
     /// [`ConnectionList`](crate::ConnectionList); to end them: [`FlushedConnections`](crate::FlushedConnections).
     /// [`ConnectionQuery`](crate::ConnectionQuery) may follow as a query.
     pub const CONNECTIONS: &str = "/v1/connections";
+    /// A file of all connections; takes one: [`RestoredConnections`](crate::RestoredConnections).
+    pub const SAVED_CONNECTIONS: &str = "/v1/connections/saved";
+    /// [`ConnectionEvent`](crate::ConnectionEvent)s to come.
+    pub const CONNECTION_EVENTS: &str = "/v1/connections/events";
     /// [`AddressInfo`](crate::AddressInfo)s.
     pub const ADDRESSES: &str = "/v1/addresses";
     /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.

@@ -14,7 +14,8 @@ pub use capture::{
     FilterProgram, HeldPacket, HeldPackets, MAX_FILTER,
 };
 pub use connections::{
-    ConnectionCounts, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections,
+    ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, ConnectionQuery,
+    FlushedConnections, LoggedConnection, RestoredConnections, TcpEndInfo,
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};

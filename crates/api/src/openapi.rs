@@ -13,10 +13,10 @@ use utoipa::openapi::{
 use crate::path;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApiError, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
-    ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo,
-    LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, Revision, RevisionInfo,
-    RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
-    TracedPacket, VmInfo, VmManualStart,
+    ConfigReply, ConnectionEvent, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo,
+    HeldPackets, LatencyInfo, LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
+    RestoredConnections, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm,
+    TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart,
 };
 
 const HEAD: &str = "# HTTP API
@@ -60,16 +60,18 @@ struct Operation {
 
 /// The query of a list of connections.
 const SELECTED_CONNECTIONS: &[QueryPart] = &[
+    ("id", Type::String, "Only the one of this number"),
     ("address", Type::String, "Only those with an end in this address or prefix"),
     ("l4_port", Type::Integer, "Only those with this TCP, UDP or SCTP port, or ICMP identifier, at an end"),
     ("protocol", Type::String, "Only those of this protocol"),
+    ("state", Type::String, "Only those of which the protocol is in this state"),
     ("port", Type::String, "Only those whose first packet this port received"),
     ("zone", Type::Integer, "Only those of this zone"),
     ("limit", Type::Integer, "List at most so many"),
 ];
 
 /// What of it selects connections to end.
-const CONNECTION_FILTERS: &[QueryPart] = SELECTED_CONNECTIONS.split_at(5).0;
+const CONNECTION_FILTERS: &[QueryPart] = SELECTED_CONNECTIONS.split_at(7).0;
 
 /// The schemas that bodies refer to.
 #[derive(Default)]
@@ -103,6 +105,8 @@ pub fn openapi() -> OpenApi {
         paths = paths.path(path, item.build());
     }
     schemas.reference::<ApiError>();
+    // A line of a long answer.
+    schemas.reference::<ConnectionEvent>();
     let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     let components = ComponentsBuilder::new().schemas_from_iter(schemas.0).security_scheme("token", token);
     let about = "The API of netvmd, served on its Unix socket (by default /run/netvm/api.sock), whose owner and mode say who \
@@ -216,6 +220,22 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
             query: CONNECTION_FILTERS,
             ..get(path::CONNECTIONS, "End tracked connections", all.one::<FlushedConnections>())
         },
+        get(
+            path::SAVED_CONNECTIONS,
+            "All connections, as a file that the same path takes",
+            Body::Text("application/octet-stream"),
+        ),
+        post(
+            path::SAVED_CONNECTIONS,
+            "Restore saved connections",
+            Body::Text("application/octet-stream"),
+            all.one::<RestoredConnections>(),
+        ),
+        get(
+            path::CONNECTION_EVENTS,
+            "Openings and closings of connections to come, one JSON object a line for each: `ConnectionEvent`",
+            Body::Text("application/jsonl"),
+        ),
         get(path::ADDRESSES, "MAC addresses that L2 switching has learned", all.list::<AddressInfo>()),
         post(
             path::CAPTURE,

@@ -6,7 +6,7 @@ use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
 use crate::nat::Mapped;
 use crate::packet::tuple::Tuple;
-use crate::protocol::{SctpState, Stage, TcpState, Transport};
+use crate::protocol::{SctpState, Stage, TcpEnd, TcpState, Transport};
 
 /// A connection, as long as it lives: its slot, and the number of its use, so that a later connection in the slot is
 /// another one.
@@ -21,6 +21,24 @@ impl ConnectionId {
     #[must_use]
     pub const fn note(self) -> (u32, u16) {
         (self.slot, self.serial as u16)
+    }
+
+    /// The connection of this slot, in this use of it.
+    #[must_use]
+    pub const fn new(slot: u32, serial: u32) -> Self {
+        Self { slot, serial }
+    }
+
+    /// Its slot.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// The number of the slot's use.
+    #[must_use]
+    pub const fn serial(self) -> u32 {
+        self.serial
     }
 }
 
@@ -47,6 +65,13 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    /// The names of all states.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let others = [Self::Unreplied, Self::Replied].map(Self::name);
+        let tcp = TcpState::ALL.map(TcpState::name).into_iter();
+        tcp.chain(SctpState::ALL.map(SctpState::name)).chain(others)
+    }
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -134,6 +159,33 @@ impl Connection {
     #[must_use]
     pub const fn reply(&self) -> &Tuple {
         &self.tuples[1]
+    }
+
+    /// What began it.
+    #[must_use]
+    pub const fn origin(&self) -> Origin {
+        Origin { port: self.from, rule: self.rule }
+    }
+
+    /// Both ends of TCP: the one that began it, and the other.
+    #[must_use]
+    pub fn tcp_ends(&self) -> Option<[TcpEnd; 2]> {
+        match &self.transport {
+            Transport::Tcp(tcp) => Some(tcp.ends()),
+            _ => None,
+        }
+    }
+
+    /// Whether it has had an answer.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Whether it stays when the table is full.
+    #[must_use]
+    pub const fn is_assured(&self) -> bool {
+        matches!(self.stage, Stage::Open)
     }
 
     /// Whether its packets are rewritten.

@@ -48,6 +48,7 @@ pub use nat::{
 };
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
+pub use protocol::TcpEnd;
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
 pub use table::{Connections, Ended, Nat64, NextPacket, Refusal};
 

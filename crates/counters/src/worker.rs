@@ -131,8 +131,27 @@ macro_rules! connections {
                     invalid: u64, Packets, "Packets with the state `invalid`.";
                     metric Counter "netvm_connections_invalid_packets";
                 }
+                {
+                    #[serde(default)]
+                    events_lost: u64, Number,
+                        "Openings and closings of connections that the log and readers have missed, because there were \
+                         too many for them at a time.";
+                    metric Counter "netvm_connections_lost_events";
+                }
             }
-            derived {}
+            derived {
+                {
+                    #[serde(default)]
+                    log_lines: u64, Number, "Lines that were written to the log of connections.";
+                    metric Counter "netvm_connections_log_lines";
+                }
+                {
+                    #[serde(default)]
+                    log_lost: u64, Number,
+                        "Lines that the log of connections has not got, because the disk was full or too slow.";
+                    metric Counter "netvm_connections_log_lost_lines";
+                }
+            }
         }
     };
 }

@@ -35,10 +35,10 @@ pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
-    Engine, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState, InstanceView,
-    LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture, PreparedTrace,
-    QueueView, RoleTotals, RouterView, StageView, StartError, StartTraceError, ThreadView, TraceError,
-    TraceRead, TraceSpec, UnknownRouter, WorkerView,
+    Engine, EngineConnections, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState,
+    InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture,
+    PreparedTrace, QueueView, RoleTotals, RouterView, SavedPart, StageView, StartError, StartTraceError,
+    ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView, current_tick,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
@@ -46,4 +46,6 @@ pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
 pub use worker::trace::{Lost, NfVerdict, Step, TimedStep, TracedPacket};
-pub use worker::{ConnectionFilter, ConnectionView, FlowCounts, Hypothetical, Span};
+pub use worker::{
+    ConnectionFilter, ConnectionView, FlowCounts, Hypothetical, Restored, Span, rule_number, rule_of,
+};

@@ -1,12 +1,16 @@
 //! Errors of commands, as the user sees them.
 
+mod new_nf;
+
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
 use netvm_policy_import::{classbench, iptables, nft};
 use netvm_wire::{BuildError, NetError};
+
+pub use new_nf::NewNfError;
 
 /// A command failed.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +88,20 @@ pub enum CliError {
     /// The project cannot be created.
     #[error(transparent)]
     NewNf(#[from] NewNfError),
+    /// A file of connections cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    ReadSaved {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// Not all connections of a file were loaded.
+    #[error("{0}")]
+    PartlyLoaded(String),
+    /// No connection is selected.
+    #[error("no connection fits, or it has ended: see `netvm conn list`")]
+    NoConnection,
     /// There is no earlier configuration.
     #[error("there is no configuration before this one: see `netvm config history`")]
     NoRevision,
@@ -326,46 +344,6 @@ fn near(names: &[&str]) -> String {
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none exist".to_owned() } else { format!("known: {}", names.join(", ")) }
-}
-
-/// No project was made.
-#[derive(Debug, thiserror::Error)]
-pub enum NewNfError {
-    /// The name cannot be the name of an NF.
-    #[error("`{0}` is not a name for an NF: use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter")]
-    Name(String),
-    /// The name has another meaning for the compiler.
-    #[error("`{0}` is a keyword of a compiler or a library of the project: choose another name")]
-    Reserved(String),
-    /// A file or folder with this name exists.
-    #[error("{} exists: choose another name, or another folder with --into", .0.display())]
-    Exists(PathBuf),
-    /// netvm's sources are missing.
-    #[error(
-        "no netvm sources {}: a project in {language} builds netlib from them. Install libnetlib-dev, or name a checkout with --sources",
-        sources_place(.sources.as_deref())
-    )]
-    NoSources {
-        /// The folder that the user gave.
-        sources: Option<PathBuf>,
-        /// The language.
-        language: String,
-    },
-    /// A file or folder cannot be created.
-    #[error("cannot create {}: {source}", path.display())]
-    Io {
-        /// Which one.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-}
-
-fn sources_place(sources: Option<&Path>) -> String {
-    match sources {
-        Some(folder) => format!("in {}", folder.display()),
-        None => "beside this program or in ../share/netvm/src".to_owned(),
-    }
 }
 
 /// The prefixes or addresses cannot be used.

@@ -27,6 +27,8 @@ pub(super) enum Body<'a> {
         text: &'a str,
     },
     Json(String),
+    /// A file.
+    Bytes(Bytes),
 }
 
 impl Body<'_> {
@@ -81,6 +83,10 @@ impl Client {
                 Some(Body::Json(json)) => {
                     request = request.header(header::CONTENT_TYPE, "application/json");
                     Bytes::from(json)
+                }
+                Some(Body::Bytes(bytes)) => {
+                    request = request.header(header::CONTENT_TYPE, "application/octet-stream");
+                    bytes
                 }
             };
             if let Some(trace) = &self.trace {

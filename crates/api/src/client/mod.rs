@@ -12,15 +12,15 @@ use hyper::header::HeaderValue;
 
 pub use error::ClientError;
 use http::Body;
-pub use stream::{EventStream, TraceStream};
+pub use stream::{ByteStream, ConnectionEventStream, EventStream, TraceStream};
 
 use crate::escape::encode;
 use crate::{
     AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
     ConnectionList, ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo,
-    HeldPackets, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, Revision,
-    RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm,
-    TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, path,
+    HeldPackets, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes,
+    RestoredConnections, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
+    Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, path,
 };
 
 /// Time limit of requests that only read.
@@ -159,6 +159,15 @@ impl Client {
     ) -> Result<FlushedConnections, ClientError> {
         let path = format!("{}?{}", path::CONNECTIONS, query.query());
         self.request(Method::DELETE, &path, None, self.short).await
+    }
+
+    /// Restores the connections of a file that [`saved_connections`](Self::saved_connections) has sent.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when no port tracks connections, or it is not such a file.
+    pub async fn load_connections(&self, file: Vec<u8>) -> Result<RestoredConnections, ClientError> {
+        let body = Body::Bytes(file.into());
+        self.request(Method::POST, path::SAVED_CONNECTIONS, Some(body), self.long).await
     }
 
     /// How to run a virtual machine without netvmd.

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 
 use super::http::MAX_ANSWER;
 use super::{Client, ClientError};
-use crate::{CAPTURE_PROTOCOL, CaptureRequest, Event, LiveTraceRequest, TracedPacket, path};
+use crate::{CAPTURE_PROTOCOL, CaptureRequest, ConnectionEvent, Event, LiveTraceRequest, TracedPacket, path};
 
 /// Longest line of a stream to read.
 const MAX_LINE: usize = 1 << 20;
@@ -78,6 +78,16 @@ impl Client {
         self.lines(format!("GET {}", path::EVENTS), request).await
     }
 
+    /// What happens to connections from now on.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when no port tracks connections.
+    pub async fn watch_connections(&self) -> Result<ConnectionEventStream, ClientError> {
+        let request =
+            Request::get(path::CONNECTION_EVENTS).header(header::HOST, "netvmd").body(Full::default());
+        self.lines(format!("GET {}", path::CONNECTION_EVENTS), request).await
+    }
+
     /// Follows packets of traffic. Dropping the stream ends the trace.
     ///
     /// # Errors
@@ -97,6 +107,26 @@ impl Client {
         name: String,
         request: Result<Request<Full<Bytes>>, hyper::http::Error>,
     ) -> Result<LineStream<T>, ClientError> {
+        let bytes = self.bytes(name, request).await?;
+        Ok(LineStream { bytes, rest: Vec::new(), of: PhantomData })
+    }
+
+    /// All connections, as a file.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when no port tracks connections.
+    pub async fn saved_connections(&self) -> Result<ByteStream, ClientError> {
+        let request =
+            Request::get(path::SAVED_CONNECTIONS).header(header::HOST, "netvmd").body(Full::default());
+        self.bytes(format!("GET {}", path::SAVED_CONNECTIONS), request).await
+    }
+
+    /// Sends a request whose answer may be long.
+    async fn bytes(
+        &self,
+        name: String,
+        request: Result<Request<Full<Bytes>>, hyper::http::Error>,
+    ) -> Result<ByteStream, ClientError> {
         let broken =
             |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
         let request = request.map_err(|error| self.unexpected(&name, error.to_string()))?;
@@ -110,27 +140,54 @@ impl Client {
             let bytes = body.map_err(|source| ClientError::Broken { request: name.clone(), source })?;
             return Err(self.refusal(&name, status, &bytes.to_bytes()));
         }
-        let (client, rest) = (self.clone(), Vec::new());
-        Ok(LineStream { client, name, body, rest, _connection: connection, of: PhantomData })
+        Ok(ByteStream { client: self.clone(), name, body, _connection: connection })
     }
 }
 
 /// Events as they happen.
 pub type EventStream = LineStream<Event>;
+/// What happens to connections.
+pub type ConnectionEventStream = LineStream<ConnectionEvent>;
 /// Packets of traffic as they end.
 pub type TraceStream = LineStream<TracedPacket>;
 
 /// An answer that is JSON, one object a line, as it comes.
 #[derive(Debug)]
 pub struct LineStream<T> {
+    bytes: ByteStream,
+    /// What has arrived of the next lines.
+    rest: Vec<u8>,
+    of: PhantomData<fn() -> T>,
+}
+
+/// A long answer, as it comes.
+#[derive(Debug)]
+pub struct ByteStream {
     client: Client,
     /// The request.
     name: String,
     body: hyper::body::Incoming,
-    /// What has arrived of the next lines.
-    rest: Vec<u8>,
     _connection: Connection,
-    of: PhantomData<fn() -> T>,
+}
+
+impl ByteStream {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`] if netvmd has not sent all.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        match self.body.frame().await {
+            None => Ok(None),
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+            Some(Err(source)) => {
+                Err(ClientError::Broken { request: self.name.clone(), source: source.into() })
+            }
+        }
+    }
+
+    fn unexpected(&self, what: String) -> ClientError {
+        self.client.unexpected(&self.name, what)
+    }
 }
 
 /// The task of a connection, which ends when this is dropped.
@@ -154,19 +211,14 @@ impl<T: DeserializeOwned> LineStream<T> {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 let object = serde_json::from_slice(&line);
-                return object
-                    .map(Some)
-                    .map_err(|error| self.client.unexpected(&self.name, error.to_string()));
+                return object.map(Some).map_err(|error| self.bytes.unexpected(error.to_string()));
             }
             if self.rest.len() > MAX_LINE {
-                return Err(self.client.unexpected(&self.name, "an endless line".to_owned()));
+                return Err(self.bytes.unexpected("an endless line".to_owned()));
             }
-            match self.body.frame().await {
+            match self.bytes.next().await? {
                 None => return Ok(None),
-                Some(Ok(frame)) => self.rest.extend(frame.into_data().into_iter().flatten()),
-                Some(Err(source)) => {
-                    return Err(ClientError::Broken { request: self.name.clone(), source: source.into() });
-                }
+                Some(bytes) => self.rest.extend(bytes),
             }
         }
     }

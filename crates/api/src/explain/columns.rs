@@ -91,8 +91,9 @@ const LISTED: &[Column] = columns! {
     "COPIED" of STATUS;
     "LONGEST TURN" of STATUS;
 
-    "ID" of PORT CHAIN GROUP:
-        "The number, as NFs use it. It stays the same while the item exists, and may be reused later.";
+    "ID" of PORT CHAIN GROUP CONN:
+        "The number, as NFs use it. It stays the same while the item exists, and may be reused later. Of a \
+         connection: its number for `netvm conn show`, as long as its worker has it.";
     "PORT" of PORT NF STATS FLOW CONN MAC ROUTES TOP:
         "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a \
          flow or MAC address: the ingress port. For a connection: the ingress port of its first packet.";
@@ -256,6 +257,9 @@ const LISTED: &[Column] = columns! {
         "Verdicts of NFs on the rest of the flow, and the time until they expire without another packet.";
     "PROTOCOL" of CONN: "The protocol of the connection.";
     "DESTINATION" of CONN: "The address and port to which the first packet of the connection went.";
+    "TRANSLATED" of CONN:
+        "The address and port that stand for the source of the connection at the other end, and those to which \
+         packets to its destination go, if NAT translates them.";
     "ZONE" of CONN: "The zone of the port that received the first packet of the connection.";
     "REPLY PACKETS" of CONN: "Packets from the destination of the connection.";
     "REPLY BYTES" of CONN: "Bytes of the packets from the destination of the connection, without FCS.";

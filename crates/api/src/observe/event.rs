@@ -114,6 +114,8 @@ kinds! {
     PortReopened Info "port_reopened",
     /// The kernel refuses to signal eventfds asynchronously.
     WakesMayWait Warning "wakes_may_wait",
+    /// Lines of the log of connections could not be written.
+    ConnectionLogLost Error "connection_log_lost",
     /// No file descriptor was free for a connection.
     OutOfFiles Error "out_of_files",
     /// This client was too slow: events before this one are missing for it.

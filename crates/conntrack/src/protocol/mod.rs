@@ -7,8 +7,8 @@ mod tcp;
 pub(crate) use handled::{Handled, Stage};
 pub use sctp::SctpState;
 pub(crate) use sctp::{SAVED_SCTP, Sctp, SctpPacket};
-pub use tcp::TcpState;
 pub(crate) use tcp::{SAVED_TCP, Tcp};
+pub use tcp::{TcpEnd, TcpState};
 
 /// What the protocol of a connection remembers.
 #[derive(Clone, Copy, Debug)]

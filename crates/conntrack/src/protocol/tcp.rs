@@ -5,12 +5,16 @@
 //! than a window before that (van Rooij). Without the first segments of a connection the windows are not known, and
 //! every segment is accepted.
 
+mod view;
+
 use bitflags::bitflags;
 use netvm_wire::TcpFlags;
 
 use crate::config::Timeouts;
 use crate::packet::headers::Segment;
 use crate::protocol::handled::{Handled, Stage};
+
+pub use view::TcpEnd;
 
 /// The state of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +38,7 @@ pub enum TcpState {
 }
 
 impl TcpState {
-    const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::SynSent,
         Self::SynReceived,
         Self::Established,

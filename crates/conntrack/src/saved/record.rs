@@ -106,6 +106,13 @@ impl SavedConnection {
         (self.connection.from, self.connection.rule) = (origin.port, origin.rule);
     }
 
+    /// Accepts TCP segments outside of its windows, which may have moved on since it was saved.
+    pub const fn be_liberal(&mut self) {
+        if let Transport::Tcp(tcp) = &mut self.connection.transport {
+            tcp.be_liberal();
+        }
+    }
+
     /// Lets it grow older. Returns false if its time is over.
     #[must_use]
     pub const fn grow_older(&mut self, ticks: u32) -> bool {

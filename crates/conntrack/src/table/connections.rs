@@ -94,6 +94,8 @@ pub struct Connections {
     pub(super) events: Option<Queue<Event>>,
     /// IPv4 packets that were made of IPv6 ones.
     pub(super) made: u16,
+    /// Somebody takes them.
+    pub(super) wants_events: bool,
     /// The latest tick that a caller has given.
     pub(super) now: u32,
 }
@@ -126,6 +128,7 @@ impl Connections {
             begun: 0,
             events: Queue::new(config.events, Event::NONE)?,
             made: 0,
+            wants_events: true,
             now: 0,
         })
     }
@@ -195,7 +198,9 @@ impl Connections {
 
     /// Notes what happened to a connection.
     pub(super) fn note(&mut self, slot: u32, happened: Happened) {
-        if let Some(events) = &mut self.events {
+        if self.wants_events
+            && let Some(events) = &mut self.events
+        {
             events.push(Event::new(happened, self.slots.get(slot), self.now));
         }
     }

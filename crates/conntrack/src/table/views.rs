@@ -57,6 +57,11 @@ impl Connections {
         }
     }
 
+    /// Whether events are queued from now on, if there is a queue. They are at first.
+    pub const fn want_events(&mut self, are_wanted: bool) {
+        self.wants_events = are_wanted;
+    }
+
     /// The oldest event that was not taken. Without [`Config::events`](crate::Config::events) there is none.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.as_mut()?.take()

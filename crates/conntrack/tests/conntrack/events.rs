@@ -113,3 +113,15 @@ fn a_full_queue_loses_events_and_counts_them() {
     without.confirm(&datagram(1)).unwrap();
     assert_eq!((without.table.take_event(), without.table.events_lost()), (None, 0));
 }
+
+#[test]
+fn events_that_nobody_wants_are_neither_queued_nor_lost() {
+    let mut rig = rig(8, 1);
+    let datagram = |port| from(false).udp(port, 53).to_vec().unwrap();
+    rig.table.want_events(false);
+    (1..=3).for_each(|port| drop(rig.confirm(&datagram(port)).unwrap()));
+    rig.table.want_events(true);
+    rig.confirm(&datagram(4)).unwrap();
+    let [event] = all(&mut rig).try_into().unwrap();
+    assert_eq!((event.original.source_port, rig.table.events_lost()), (4, 0));
+}

@@ -220,3 +220,25 @@ proptest! {
         prop_assert_eq!((rig.table.len(), rig.table.incomplete()), (0, 0));
     }
 }
+
+#[test]
+fn a_liberal_connection_goes_on_wherever_its_windows_are_by_now() {
+    let goes_on = |is_liberal: bool| {
+        let mut rig = Rig::new(&Config::default());
+        rig.pass(&segment(false, TcpFlags::SYN, 1, 0).frame());
+        rig.pass(&segment(true, TcpFlags::SYN | TcpFlags::ACK, 1, 2).frame());
+        rig.pass(&segment(false, TcpFlags::ACK, 2, 2).frame());
+        let [mut saved] = rig.saved().try_into().unwrap();
+        if is_liberal {
+            saved.be_liberal();
+        }
+        let mut other = Rig::new(&Config { pick_up: false, ..Config::default() });
+        let id = other.table.restore(&saved, 0).unwrap();
+        let ends = other.table.get(id).unwrap().tcp_ends().unwrap();
+        assert_eq!((ends[0].sent, ends[1].acknowledged, ends[1].has_sent_fin), (2, 2, false));
+        // A megabyte later.
+        let later = [segment(false, TcpFlags::ACK, 2, 1_000_002), segment(true, TcpFlags::ACK, 1_000_002, 2)];
+        later.map(|segment| other.pass(&segment.frame()) == ConnState::Established)
+    };
+    assert_eq!((goes_on(true), goes_on(false)), ([true; 2], [false; 2]));
+}

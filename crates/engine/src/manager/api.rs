@@ -21,6 +21,7 @@ use super::nfs::view::{InstanceView, RoleTotals};
 use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
 use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
+use super::views::connections::EngineConnections;
 use super::views::flows::{Address, FlowView, addresses};
 use super::views::{
     self, ChainView, GroupView, StageView, WorkerView, latency::LatencyView, trace::TraceError,
@@ -30,7 +31,7 @@ use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
-use crate::worker::{ConnectionFilter, ConnectionView, FlowCounts, Hypothetical};
+use crate::worker::{ConnectionOwners, FlowCounts, Hypothetical};
 
 impl Engine {
     /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
@@ -251,19 +252,12 @@ impl Engine {
         self.flow_readers.read(most, self.rules.policy(), &mut self.workers, done);
     }
 
-    /// As [`Engine::read_flows`], for the connections that a filter accepts.
-    pub fn read_connections(
-        &mut self,
-        filter: ConnectionFilter,
-        most: usize,
-        done: impl FnOnce(Vec<ConnectionView>) + Send + 'static,
-    ) {
-        self.connection_readers.read(filter, most, &mut self.workers, done);
-    }
-
-    /// Ends connections of all workers, part by part. [`Engine::service`] calls `done` with their number.
-    pub fn flush_connections(&mut self, filter: ConnectionFilter, done: impl FnOnce(u64) + Send + 'static) {
-        self.connection_readers.flush(filter, &mut self.workers, done);
+    /// The tracked connections.
+    pub fn connections(&mut self) -> EngineConnections<'_> {
+        let owners = Arc::clone(self.resizes.owners());
+        let owners = ConnectionOwners { owners, is_by_zone: self.host.translates() };
+        let Self { connection_readers: readers, connections: tables, workers, .. } = self;
+        EngineConnections { readers, tables, owners, workers }
     }
 
     /// Counts of the workers' connections, also of workers that have ended.

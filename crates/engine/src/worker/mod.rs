@@ -44,8 +44,8 @@ use crate::inflight::sweep::Sweeps;
 use crate::interface::PortQueue;
 use crate::snapshot::Snapshot;
 pub(crate) use control::commands::{Command, Event, Retired};
-pub(crate) use control::connection_page::ConnectionPage;
-pub use control::connection_page::{ConnectionFilter, ConnectionView};
+pub use control::connection_page::{ConnectionFilter, ConnectionView, Restored};
+pub(crate) use control::connection_page::{ConnectionPage, PageWork};
 pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
@@ -62,6 +62,7 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
+pub use state::connections::{rule_number, rule_of};
 pub(crate) use state::moved::connections::{ConnectionOwners, MovedConnections};
 pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
@@ -169,9 +170,12 @@ impl Worker {
         self.finish();
     }
 
-    /// Exports the records of flows that have not ended.
+    /// Passes the last events of connections on, and exports the records of flows that have not ended.
     #[cold]
     fn finish(&mut self) {
+        if let Some(connections) = &mut self.dp.connections {
+            connections.pass_events(true);
+        }
         if let Some(mut monitor) = self.dp.monitor.take() {
             let end = Instant::now() + LAST_WAIT;
             monitor.finish(&self.dp.counters.monitor, || {

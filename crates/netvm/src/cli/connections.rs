@@ -1,5 +1,7 @@
 //! `netvm conn`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use crate::complete::{Names, names};
@@ -15,6 +17,27 @@ pub enum ConnCommand {
         /// Which
         #[command(flatten)]
         filter: ConnFilter,
+    },
+    /// Show connections in full: by the number that `list` shows, or those that options select
+    Show {
+        /// The connection's number
+        #[arg(required_unless_present = "filter", conflicts_with = "filter")]
+        id: Option<String>,
+        /// Which
+        #[command(flatten)]
+        filter: ConnFilter,
+    },
+    /// Print openings and closings of connections as they come, until Ctrl-C
+    Watch,
+    /// Save all connections in a file, for `load` after a restart of netvmd or on a standby
+    Save {
+        /// The file; it is replaced only when the new one is whole
+        file: PathBuf,
+    },
+    /// Restore saved connections, each as old as it is now
+    Load {
+        /// The file
+        file: PathBuf,
     },
     /// End connections: the next packet of such a connection has the state `new`, or `invalid`
     Flush {
@@ -42,6 +65,9 @@ pub struct ConnFilter {
     /// Only those of this protocol: tcp, udp, icmp, icmpv6, sctp or a number
     #[arg(long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
+    /// Only those in this state, such as established, syn-sent, unreplied or replied
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
     /// Only those whose first packet this port received
     #[arg(long, value_name = "PORT", add = names(&[Names::Ports]))]
     pub port: Option<String>,

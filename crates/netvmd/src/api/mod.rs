@@ -127,6 +127,8 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::FLOWS, get(policy::flows))
         .route(path::TOP_TALKERS, get(policy::top))
         .route(path::CONNECTIONS, get(policy::connections::list).delete(policy::connections::flush))
+        .route(path::SAVED_CONNECTIONS, get(policy::saved::save).post(policy::saved::load))
+        .route(path::CONNECTION_EVENTS, get(policy::connections::events))
         .route(path::ADDRESSES, get(policy::addresses))
         .route(path::CAPTURE, post(capture::start))
         .route(path::CAPTURE_FILE, post(capture::download::start))

@@ -1,6 +1,7 @@
 //! Rules, flows, MAC addresses and packet traces.
 
 pub(super) mod connections;
+pub(super) mod saved;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,11 @@ use netvm_wire::ConnState;
 use tokio::sync::oneshot;
 
 use super::Failure;
-use super::steps::{described, flow, role_name, rule_name, rule_of};
+use super::steps::{described, flow, role_name};
 use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
+use crate::names::{rule_name, rule_of};
 
 type Answer<T> = Result<Json<T>, Failure>;
 

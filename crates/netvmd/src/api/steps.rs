@@ -5,9 +5,11 @@ use std::borrow::Cow;
 
 use netvm_api::{StepKind, TracedStep};
 use netvm_engine::{Lost, NfVerdict, Step};
-use netvm_model::{Chain, Host, PortId, RoleId, Rule, RuleId};
+use netvm_model::{Chain, Host, PortId, RoleId, RuleId};
 use netvm_policy::Names;
 use netvm_wire::{Address, ConnState, FiveTuple, FlowKey};
+
+use crate::names::{rule_name, rule_of};
 
 /// The step of a packet of `length` bytes, without its time.
 pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedStep> {
@@ -174,18 +176,6 @@ fn verdict_text(host: &Host, verdict: NfVerdict) -> String {
 
 pub(super) fn role_name(host: &Host, role: RoleId) -> String {
     host.nf(role).map_or_else(|| role.to_string(), |nf| nf.role.clone())
-}
-
-pub(super) fn rule_of(host: &Host, id: RuleId) -> Option<&Rule> {
-    host.rules.iter().find(|rule| rule.id == id)
-}
-
-/// The name of a rule, or its number.
-pub(super) fn rule_name(host: &Host, id: RuleId) -> String {
-    match rule_of(host, id) {
-        Some(rule) if !rule.name.is_empty() => rule.name.clone(),
-        _ => id.to_string(),
-    }
 }
 
 /// A flow as text: addresses, ports and protocol. For a packet without IP, and for a flow that is only switched

@@ -19,7 +19,7 @@ use netvm_engine::{
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
 use super::{Failure, nfs};
-use crate::daemon::Daemon;
+use crate::daemon::{ConnectionEvents, Daemon};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -40,7 +40,8 @@ pub(super) struct Views {
 }
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
-    let read = |engine: &mut netvm_engine::Engine| Views {
+    let log = daemon.statistics().connections().clone();
+    let read = move |engine: &mut netvm_engine::Engine| Views {
         host: engine.shared_host(),
         ports: engine.ports(),
         chains: engine.chains(),
@@ -52,7 +53,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         routers: engine.routers(),
         punts: engine.punt_counts(),
         monitor: monitor(engine),
-        connections: connection_counts(engine),
+        connections: connection_counts(engine, &log),
     };
     let mut views = daemon.engine().call(read).await?;
     if let (Some(info), Some(exporter)) = (&mut views.monitor, daemon.statistics().flows()) {
@@ -71,14 +72,20 @@ fn monitor(engine: &netvm_engine::Engine) -> Option<FlowMonitorInfo> {
 }
 
 /// What the workers have counted of connections, if any are tracked.
-pub(super) fn connection_counts(engine: &netvm_engine::Engine) -> Option<ConnectionCounts> {
+pub(super) fn connection_counts(
+    engine: &netvm_engine::Engine,
+    log: &ConnectionEvents,
+) -> Option<ConnectionCounts> {
     let host = engine.host();
     if !host.tracks() {
         return None;
     }
     let counts = engine.connection_counts();
     let limit = u64::from(host.engine.connections.limit) * engine.workers().count() as u64;
-    Some(netvm_counters::connections!(filled! { ConnectionCounts from counts { limit } }))
+    let (log_lines, log_lost) = log.written_and_lost();
+    Some(netvm_counters::connections!(
+        filled! { ConnectionCounts from counts { log_lines, log_lost, limit } }
+    ))
 }
 
 pub(super) async fn ports(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<PortInfo>> {

@@ -11,6 +11,7 @@ use netvm_flowmon::export::View;
 use netvm_model::Host;
 use prometheus_client::registry::Registry;
 
+use super::connection_log::ConnectionEvents;
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::Events;
 use crate::runtime::lock;
@@ -26,21 +27,24 @@ pub(crate) struct Statistics {
     load: Arc<Mutex<Vec<f64>>>,
     reclaims: Reclaims,
     flows: Option<View>,
+    connections: ConnectionEvents,
     /// The last reply to a scrape of the metrics, and its time.
     last_scrape: Mutex<Option<(Instant, Arc<Registry>)>>,
 }
 
 impl Statistics {
-    /// Starts to measure. `flows`: the exporter of flows, if flows are counted.
+    /// Starts to measure. `flows`: the exporter of flows, if flows are counted. `connections`: their log.
     pub(crate) async fn start(
         engine: &EngineHandle,
         reclaims: Reclaims,
         flows: Option<View>,
+        connections: ConnectionEvents,
     ) -> Result<Self, EngineGone> {
         let cycles = engine.call(busy_cycles).await?;
         let load = Arc::new(Mutex::new(vec![0.0; cycles.len()]));
         tokio::spawn(measure(Arc::clone(&load), engine.clone(), cycles));
-        Ok(Self { started: Instant::now(), load, reclaims, flows, last_scrape: Mutex::default() })
+        let (started, last_scrape) = (Instant::now(), Mutex::default());
+        Ok(Self { started, load, reclaims, flows, connections, last_scrape })
     }
 
     /// The time since the start.
@@ -56,6 +60,11 @@ impl Statistics {
     /// The buffers reclaimed from NFs of a trust group that ended.
     pub(crate) fn reclaimed(&self, group: &str) -> Reclaim {
         lock(&self.reclaims.0).get(group).copied().unwrap_or_default()
+    }
+
+    /// What happens to connections.
+    pub(crate) const fn connections(&self) -> &ConnectionEvents {
+        &self.connections
     }
 
     /// The exporter of flows, if flows are counted.

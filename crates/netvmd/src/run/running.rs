@@ -17,7 +17,9 @@ use super::rundir::RunDir;
 use super::service::{self, Request, Signals};
 use crate::api;
 use crate::attach::AttachServer;
-use crate::daemon::{Configuration, Daemon, First, FlowExport, Reclaims, Services, Statistics};
+use crate::daemon::{
+    Configuration, ConnectionLog, Daemon, First, FlowExport, Reclaims, Services, Statistics,
+};
 use crate::engine_thread::{EngineGone, EngineThread};
 use crate::events::Events;
 use crate::process::Confinement;
@@ -33,6 +35,7 @@ pub(super) struct RunningDaemon {
     daemon: Arc<Daemon>,
     thread: EngineThread,
     flows: FlowExport,
+    connections: ConnectionLog,
     run_dir: RunDir,
 }
 
@@ -65,6 +68,8 @@ impl RunningDaemon {
             }
         }
         let flows = FlowExport::start(first.engine.flow_monitor.as_ref(), engine).await?;
+        let connections = ConnectionLog::start(&first.engine.connections, engine)
+            .map_err(DaemonError::of("cannot start the threads of the log of connections"))?;
         let machines =
             Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
         let supervisor = Supervisor::new(engine.clone(), confinement, cores);
@@ -72,9 +77,9 @@ impl RunningDaemon {
             .map_err(DaemonError::of("cannot start the thread that follows routers"))?;
         let attach = AttachServer::start(engine.clone(), &configuration.options().attach_socket())?;
         let services = Services { supervisor, attach, machines, routers };
-        let statistics = Statistics::start(engine, reclaims, flows.view()).await?;
+        let statistics = Statistics::start(engine, reclaims, flows.view(), connections.events()).await?;
         let daemon = Arc::new(Daemon::new(engine.clone(), configuration, services, statistics));
-        Ok(Self { daemon, thread, flows, run_dir })
+        Ok(Self { daemon, thread, flows, connections, run_dir })
     }
 
     /// Applies the first configuration, and serves the API until a signal or a client ends the daemon.
@@ -107,6 +112,7 @@ impl RunningDaemon {
                     Request::End => return Ok(()),
                     Request::Reload => {
                         self.flows.reopen();
+                        self.connections.reopen();
                         let daemon = Arc::clone(daemon);
                         tokio::spawn(async move { daemon.reload().await });
                     }
@@ -119,13 +125,14 @@ impl RunningDaemon {
 
     /// Stops everything.
     pub(super) async fn stop(self) {
-        let Self { daemon, thread, flows, run_dir } = self;
+        let Self { daemon, thread, flows, connections, run_dir } = self;
         service::notify(service::STOPPING);
         // The engine closes its ports.
         let _expedited = daemon.routers().expedite(&[]);
         daemon.end_nfs().await;
         let closed = thread.stop();
         flows.end(closed).await;
+        connections.end(closed);
         daemon.end_routers(closed);
         drop(run_dir);
     }

@@ -25,7 +25,7 @@ pub enum SctpState {
 }
 
 impl SctpState {
-    pub(super) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Closed,
         Self::CookieWait,
         Self::CookieEchoed,

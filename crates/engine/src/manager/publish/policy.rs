@@ -77,6 +77,7 @@ impl Rules {
 }
 
 /// The current tick of the coarse clock, as workers count it.
-pub(crate) fn now() -> u32 {
+#[must_use]
+pub fn now() -> u32 {
     (clock::cycles() / cycles_per_tick()) as u32
 }

@@ -1,8 +1,9 @@
 //! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
 //! does. A table's memory is set aside at once, so that packets never wait for it.
 
-use netvm_conntrack::NoMemory;
+use netvm_conntrack::{Event, NoMemory};
 use netvm_model::{ConnectionsConfig, Host};
+use rtrb::Consumer;
 
 use super::Workers;
 use crate::ids::WorkerId;
@@ -12,18 +13,19 @@ use crate::worker::{Command, WorkerConnections};
 pub(crate) type Tables = Vec<(WorkerId, Box<WorkerConnections>)>;
 
 /// Whether workers have tables, and how large these are.
-#[derive(Debug)]
 pub(crate) struct ConnectionTables {
     config: ConnectionsConfig,
     /// By which NAT chooses addresses and ports; `None`: each table by a random one.
     mapping_key: Option<u64>,
     are_given: bool,
+    /// The rings of their events, until a reader takes them.
+    events: Vec<Consumer<Event>>,
 }
 
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        Self { config: config.clone(), mapping_key: None, are_given: false }
+        Self { config: config.clone(), mapping_key: None, are_given: false, events: Vec::new() }
     }
 
     /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
@@ -32,7 +34,7 @@ impl ConnectionTables {
     }
 
     /// Allocates the tables that workers need for a host and do not have.
-    pub(crate) fn missing_for(&self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
+    pub(crate) fn missing_for(&mut self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
         let is_due = host.tracks() && !self.are_given;
         let table = |worker| Ok((worker, self.table()?));
         if is_due { workers.ids().map(table).collect() } else { Ok(Tables::new()) }
@@ -50,11 +52,20 @@ impl ConnectionTables {
     }
 
     /// A table for a worker that is new, if the others have one.
-    pub(crate) fn of_new_worker(&self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
+    pub(crate) fn of_new_worker(&mut self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
         self.are_given.then(|| self.table()).transpose()
     }
 
-    fn table(&self) -> Result<Box<WorkerConnections>, NoMemory> {
-        Ok(Box::new(WorkerConnections::new(&self.config, self.mapping_key)?))
+    /// The rings of the events of tables that were made since the last call.
+    pub(crate) fn take_events(&mut self) -> Vec<Consumer<Event>> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn table(&mut self) -> Result<Box<WorkerConnections>, NoMemory> {
+        let mut table = Box::new(WorkerConnections::new(&self.config, self.mapping_key)?);
+        // Those of tables that have gone since.
+        self.events.retain(|ring| !ring.is_abandoned());
+        self.events.push(table.log());
+        Ok(table)
     }
 }

@@ -6,7 +6,7 @@
 //! of them), a look-up of its connection, prefetched in bursts, and for new ones an insertion.
 
 use dpdk::Batch;
-use netvm_conntrack::{Refusal, Zone};
+use netvm_conntrack::{Origin, Refusal, Zone};
 use netvm_wire::ConnState;
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
@@ -17,7 +17,7 @@ use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
-use crate::worker::state::connections::{Headers, WorkerConnections};
+use crate::worker::state::connections::{Headers, WorkerConnections, rule_number};
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
 pub(crate) struct PerConnection {
@@ -121,7 +121,6 @@ fn begin_connections(
     burst: &mut Burst,
 ) {
     let mut new = connections.new_packets(burst.batch.len());
-    let from = scope.side.port();
     let begun = new;
     while new != 0 {
         let n = new.trailing_zeros() as usize;
@@ -129,8 +128,8 @@ fn begin_connections(
         if !is_accepted(scope, &burst.results, n) {
             continue;
         }
-        let nat = scope.snapshot.nat.as_deref();
-        if let Err(refusal) = connections.begin(n, Zone(path.tracking.zone), from, nat) {
+        let (nat, origin) = (scope.snapshot.nat.as_deref(), origin(scope, &burst.results, n));
+        if let Err(refusal) = connections.begin(n, Zone(path.tracking.zone), origin, nat) {
             let decision = match refusal {
                 Refusal::Full => NO_ROOM,
                 Refusal::NoPort => NO_NAT_PORT,
@@ -155,6 +154,13 @@ fn drop_each(packets: u64, decision: u32, results: &mut LookupResults) {
         left &= left - 1;
         (results.decisions[n], results.actions[n]) = (decision, PackedAction::AS_DECIDED);
     }
+}
+
+/// What begins the connection of an accepted packet.
+fn origin(scope: &Scope<'_>, results: &LookupResults, n: usize) -> Origin {
+    let decision = scope.snapshot.policy.decision(results.decisions[n]);
+    let decider = decision.rules.last().filter(|_| decision.outcome != Outcome::Undecided);
+    Origin { port: scope.side.port().0, rule: decider.map_or(0, |rule| rule_number(*rule)) }
 }
 
 /// Whether a packet goes on by its decision.

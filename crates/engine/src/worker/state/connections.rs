@@ -4,11 +4,13 @@ mod families;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, Connection, Connections, Ended, Half, Incomplete, NoMemory, Origin, Packet, Quotas, Refusal,
-    Rewrite, Target, Timeouts, Tracked, Translation, Zone,
+    Config, Connection, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet, Quotas,
+    Refusal, Rewrite, Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
+use netvm_policy::RuleId;
 use netvm_wire::{ConnState, FlowKey, Fragment};
+use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::BURST;
 use crate::counters::ConnectionCounters;
@@ -24,6 +26,21 @@ const SLOTS_PER_TICK: u32 = 256;
 
 /// The room for blocks of ports: each has so many mappings on average.
 const MAPPINGS_PER_BLOCK: u32 = 16;
+
+/// Events that wait in a table for the next tick, and in the ring of a table for their reader.
+const EVENTS: usize = 16_384;
+
+/// The number of a rule in connections, where 0 stands for none.
+#[must_use]
+pub const fn rule_number(rule: RuleId) -> u32 {
+    rule.0.saturating_add(1)
+}
+
+/// The rule of such a number.
+#[must_use]
+pub fn rule_of(number: u32) -> Option<RuleId> {
+    number.checked_sub(1).map(RuleId)
+}
 
 /// Tables count in the ticks of the worker's clock.
 const _: () = assert!(netvm_conntrack::TICKS_PER_SECOND == netvm_switch::TICKS_PER_SECOND);
@@ -41,6 +58,7 @@ struct Counted {
     begun: u64,
     ended: Ended,
     invalid: u64,
+    events_lost: u64,
 }
 
 /// The connections of one worker.
@@ -62,6 +80,8 @@ pub(crate) struct WorkerConnections {
     now: u32,
     /// The tick at which the hand last moved.
     last_tick: u32,
+    /// Gets what happens to connections.
+    log: Option<Producer<Event>>,
 }
 
 impl WorkerConnections {
@@ -80,7 +100,15 @@ impl WorkerConnections {
             invalid: 0,
             now: 0,
             last_tick: 0,
+            log: None,
         })
+    }
+
+    /// The ring into which events go from now on, while somebody wants them.
+    pub(crate) fn log(&mut self) -> Consumer<Event> {
+        let (producer, consumer) = RingBuffer::new(EVENTS);
+        self.log = Some(producer);
+        consumer
     }
 
     /// Finds the connections of the packets whose headers were read, at this tick, and notes their states
@@ -121,17 +149,17 @@ impl WorkerConnections {
         tracked.fold(0, |bits, (n, it)| bits | u64::from(is_new(it)) << n)
     }
 
-    /// Begins the connection of packet `n` of the burst, which `from` has received.
+    /// Begins the connection of packet `n` of the burst.
     pub(crate) fn begin(
         &mut self,
         n: usize,
         zone: Zone,
-        from: PortId,
+        origin: Origin,
         nat: Option<&Nat>,
     ) -> Result<(), Refusal> {
         let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
-        let origin = Origin { port: from.0, rule: 0 };
+        let from = PortId(origin.port);
         let nat64 = nat.and_then(|nat| nat.nat64(from)).filter(|nat64| nat64.takes(packet.key));
         let id = match (self.targets[n], nat64) {
             (None, Some(nat64)) => self.table.confirm_nat64(&packet, origin, self.now, &nat64.parts())?,
@@ -249,7 +277,12 @@ impl WorkerConnections {
         counters.connections.set(self.table.len().into());
         counters.unanswered.set(self.table.incomplete().into());
         // A worker may have had another table before.
-        let now = Counted { begun: self.table.begun(), ended: self.table.ended(), invalid: self.invalid };
+        let now = Counted {
+            begun: self.table.begun(),
+            ended: self.table.ended(),
+            invalid: self.invalid,
+            events_lost: self.table.events_lost(),
+        };
         let before = std::mem::replace(&mut self.counted, now);
         counters.begun.add(now.begun - before.begun);
         let over = |it: &Counted| it.ended.expired + it.ended.replaced;
@@ -257,6 +290,19 @@ impl WorkerConnections {
         counters.evicted.add(now.ended.evicted - before.ended.evicted);
         counters.flushed.add(now.ended.flushed - before.ended.flushed);
         counters.invalid.add(now.invalid - before.invalid);
+        counters.events_lost.add(now.events_lost - before.events_lost);
+    }
+
+    /// Passes on what has happened to connections. Events stay in the table while the ring is full.
+    pub(crate) fn pass_events(&mut self, are_wanted: bool) {
+        self.table.want_events(are_wanted);
+        let Some(log) = &mut self.log else { return };
+        while !log.is_full()
+            && let Some(event) = self.table.take_event()
+        {
+            // There is room.
+            let _ = log.push(event);
+        }
     }
 
     /// Writes the counters for the last time, before the table goes.
@@ -315,6 +361,7 @@ fn config_of(config: &ConnectionsConfig) -> Config {
         mappings,
         blocks: mappings.div_ceil(MAPPINGS_PER_BLOCK),
         pick_up,
+        events: EVENTS as u32,
         quotas: Quotas { per_source, per_port, per_zone, half_open_per_source, half_open_per_port },
         timeouts: Timeouts {
             tcp_syn_sent: timeouts.tcp_syn_sent,

@@ -60,7 +60,7 @@ fn on(cores: &[u32], host: Host) -> Host {
 
 fn connections(rig: &mut Rig) -> Vec<ConnectionView> {
     let (sender, found) = channel();
-    rig.engine.read_connections(ConnectionFilter::default(), 10_000, move |all| drop(sender.send(all)));
+    rig.engine.connections().read(ConnectionFilter::default(), 10_000, move |all| drop(sender.send(all)));
     let mut all = None;
     assert!(rig.until(LIMIT, |_| {
         all = found.try_recv().ok();
@@ -133,7 +133,7 @@ fn flushed_connections_are_gone_and_those_that_go_on_begin_again() {
     let (sender, flushed) = channel();
     let some =
         ConnectionFilter { address: Some("10.0.0.0/24".parse().unwrap()), ..ConnectionFilter::default() };
-    rig.engine.flush_connections(some, move |count| sender.send(count).unwrap_or_default());
+    rig.engine.connections().flush(some, move |count| sender.send(count).unwrap_or_default());
     let mut count = None;
     assert!(rig.until(LIMIT, |_| {
         count = flushed.try_recv().ok();

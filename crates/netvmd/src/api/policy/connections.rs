@@ -4,20 +4,30 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use netvm_api::{ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections, MAX_CONNECTIONS};
-use netvm_engine::{ConnectionFilter, ConnectionView, Engine};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use netvm_api::{
+    ConnectionEvent, ConnectionInfo, ConnectionList, ConnectionQuery, FlushedConnections, MAX_CONNECTIONS,
+    TcpEndInfo,
+};
+use netvm_conntrack::{ConnectionId, ConnectionState, TcpEnd};
+use netvm_engine::{ConnectionFilter, ConnectionView, Engine, WorkerId};
 use netvm_model::Host;
 use netvm_policy::Names;
-use netvm_wire::{Address, IpProto};
+use netvm_wire::IpProto;
 use tokio::sync::oneshot;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::{port_named, unprocessable};
 use crate::api::Failure;
 use crate::api::traffic::connection_counts;
 use crate::daemon::Daemon;
+use crate::names::{Ends, rule_name};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -32,10 +42,11 @@ pub(in crate::api) async fn list(
     // The largest may be in any table, so a short list needs all of them, too.
     let most = if limit == 0 { 0 } else { MAX_CONNECTIONS };
     let (sender, found) = oneshot::channel();
+    let log = daemon.statistics().connections().clone();
     let read = move |engine: &mut Engine| {
         // The caller may have been cancelled.
-        engine.read_connections(filter, most, move |found| drop(sender.send(found)));
-        connection_counts(engine)
+        engine.connections().read(filter, most, move |found| drop(sender.send(found)));
+        connection_counts(engine, &log)
     };
     let counts = daemon.engine().call(read).await?.unwrap_or_default();
     let mut found = found.await.map_err(engine_ended)?;
@@ -58,14 +69,14 @@ pub(in crate::api) async fn flush(
     let (sender, ended) = oneshot::channel();
     let flush = move |engine: &mut Engine| {
         // The caller may have been cancelled.
-        engine.flush_connections(filter, move |ended| _ = sender.send(ended));
+        engine.connections().flush(filter, move |ended| _ = sender.send(ended));
     };
     daemon.engine().call(flush).await?;
     Ok(Json(FlushedConnections { ended: ended.await.map_err(engine_ended)? }))
 }
 
 /// The running configuration, if connections are tracked.
-async fn tracking(daemon: &Daemon) -> Result<Arc<Host>, Failure> {
+pub(super) async fn tracking(daemon: &Daemon) -> Result<Arc<Host>, Failure> {
     let host = daemon.running().await?;
     let message = "no port tracks connections: set `track = true` in a [[port]] or [[router]]";
     if host.tracks() { Ok(host) } else { Err(Failure::new(StatusCode::NOT_FOUND, message)) }
@@ -75,24 +86,58 @@ fn filter(host: &Host, query: &ConnectionQuery) -> Result<ConnectionFilter, Fail
     let address = query.address.as_deref().map(str::parse).transpose();
     let protocol = query.protocol.as_deref().map(str::parse::<IpProto>).transpose();
     Ok(ConnectionFilter {
+        id: query.id.as_deref().map(numbered).transpose()?,
         address: address.map_err(|error: netvm_wire::NetError| unprocessable(error.to_string()))?,
         l4_port: query.l4_port,
         protocol: protocol.map_err(|error| unprocessable(error.to_string()))?,
+        state: query.state.as_deref().map(state_named).transpose()?,
         port: query.port.as_deref().map(|name| port_named(host, name)).transpose()?,
         zone: query.zone,
     })
 }
 
+/// The number of a connection: worker, slot and use of the slot.
+fn numbered(text: &str) -> Result<(WorkerId, ConnectionId), Failure> {
+    parts_of(text).ok_or_else(|| {
+        unprocessable(format!(
+            "`{text}` is not the number of a connection: `netvm conn list` shows them, such as 0-17-3"
+        ))
+    })
+}
+
+fn parts_of(text: &str) -> Option<(WorkerId, ConnectionId)> {
+    let mut parts = text.splitn(3, '-');
+    let worker = parts.next()?.parse().ok()?;
+    let id = ConnectionId::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some((WorkerId(worker), id))
+}
+
+fn state_named(name: &str) -> Result<&'static str, Failure> {
+    ConnectionState::names().find(|state| *state == name).ok_or_else(|| {
+        let known: Vec<_> = ConnectionState::names().collect();
+        unprocessable(format!("no connection has the state `{name}`: give one of {}", known.join(", ")))
+    })
+}
+
 fn info(host: &Host, view: &ConnectionView) -> ConnectionInfo {
     let ([packets, reply_packets], [bytes, reply_bytes]) = (view.packets, view.bytes);
+    let Ends { source, destination, translated_source, translated_destination } =
+        Ends::of(&view.original, &view.reply);
     ConnectionInfo {
+        id: format!("{}-{}-{}", view.worker.0, view.id.slot(), view.id.serial()),
         worker: view.worker.0,
         port: Names::port(host, view.port).into_owned(),
-        zone: view.zone,
-        protocol: view.protocol.to_string(),
-        source: end(view.source.0, view.source.1),
-        destination: end(view.destination.0, view.destination.1),
+        rule: view.rule.map(|id| rule_name(host, id)),
+        zone: view.original.zone.0,
+        protocol: view.original.protocol.to_string(),
+        source,
+        destination,
+        translated_source,
+        translated_destination,
         state: view.state.to_owned(),
+        answered: view.is_answered,
+        assured: view.is_assured,
+        tcp: view.tcp.iter().flatten().map(tcp_end).collect(),
         packets,
         bytes,
         reply_packets,
@@ -102,9 +147,25 @@ fn info(host: &Host, view: &ConnectionView) -> ConnectionInfo {
     }
 }
 
-/// An end of a connection, as `192.0.2.1:80` or `[2001:db8::1]:80`.
-fn end(address: Address, port: u16) -> String {
-    std::net::SocketAddr::new(address.to_ip(), port).to_string()
+fn tcp_end(end: &TcpEnd) -> TcpEndInfo {
+    let TcpEnd { sent, acknowledged, window, scale, has_sent_fin } = *end;
+    TcpEndInfo { sent, acknowledged, window, scale, fin: has_sent_fin }
+}
+
+/// What happens to connections from now on, one JSON object a line.
+pub(in crate::api) async fn events(State(daemon): State<Arc<Daemon>>) -> Result<Response, Failure> {
+    tracking(&daemon).await?;
+    let coming = BroadcastStream::new(daemon.statistics().connections().watch());
+    let lines = coming.map(|line| match line {
+        Ok(line) => Ok(line),
+        Err(BroadcastStreamRecvError::Lagged(events)) => {
+            let mut line = serde_json::to_vec(&ConnectionEvent::Lost { events })?;
+            line.push(b'\n');
+            Ok::<_, serde_json::Error>(Bytes::from(line))
+        }
+    });
+    let head = [(header::CONTENT_TYPE, "application/jsonl"), (header::CACHE_CONTROL, "no-store")];
+    Ok((head, Body::from_stream(lines)).into_response())
 }
 
 fn engine_ended(_: oneshot::error::RecvError) -> Failure {

@@ -1,17 +1,19 @@
 //! A stateful firewall: docs/how-to/connections.md, with its configuration and commands.
 
 mod flood;
+mod log;
+mod saved;
 
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use netvm_api::{ConnectionInfo, ConnectionList, FlushedConnections, path};
+use netvm_api::{ConnectionInfo, ConnectionList, FlushedConnections, TraceReply, TraceRequest, path};
 
 use crate::common::hosts::{self, Host, within};
 use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE};
 
-const PAGE: &str = include_str!("../../../../docs/how-to/connections.md");
+const PAGE: &str = include_str!("../../../../../docs/how-to/connections.md");
 
 /// The first configuration of the page, for hosts with these names.
 fn firewall(office: &Host, outside: &Host) -> String {
@@ -80,7 +82,22 @@ fn only_the_office_opens_connections_and_they_are_listed_and_flushed() {
     let [get] = answered[..] else { panic!("{answered:?}") };
     assert_eq!((&*get.protocol, &*get.destination), ("tcp", "10.0.0.2:80"));
     assert!(get.packets >= 4 && get.reply_packets >= 4 && get.reply_bytes > 400, "{get:?}");
-    for none in ["protocol=udp", "l4_port=81", "address=10.0.0.3", "zone=1", "port=outside", "limit=0"] {
+    assert_eq!((get.answered, get.rule.as_deref(), get.tcp.len()), (true, None, 2), "{get:?}");
+    assert!(get.tcp.iter().all(|end| end.fin && end.window > 0), "{get:?}");
+    assert_eq!((&get.translated_source, &get.translated_destination), (&None, &None));
+    let by_id = list(&daemon, &format!("id={}", get.id));
+    assert!(by_id.len() == 1 && by_id[0].source == get.source, "{by_id:?}");
+    assert_eq!(list(&daemon, "state=time-wait&protocol=tcp").len(), answered.len());
+    for none in [
+        "id=0-0-4000000000",
+        "state=syn-sent",
+        "protocol=udp",
+        "l4_port=81",
+        "address=10.0.0.3",
+        "zone=1",
+        "port=outside",
+        "limit=0",
+    ] {
         assert_eq!(list(&daemon, none), [], "{none}");
     }
 
@@ -95,6 +112,49 @@ fn only_the_office_opens_connections_and_they_are_listed_and_flushed() {
     assert!(metrics.contains("netvm_connections_ended_total{by=\"flush\"}"), "{metrics}");
     assert_eq!(flush(&daemon, ""), icmp.len() as u64);
     assert!(hosts::succeeds(ping), "connections begin again");
+}
+
+#[test]
+fn a_packet_is_traced_in_any_state() {
+    let port = |name: &str, track: bool| {
+        format!(
+            "\n[[port]]\nname = \"{name}\"\nkind = \"sink\"\nacl_in = \"deny\"\nforward = {{ normal = true }}\ntrack = {track}\n"
+        )
+    };
+    let rule = "\n[[rule]]\nname = \"answers\"\nmatch = { state = \"established\" }\nallow = true\n";
+    let daemon = Daemon::start(&format!("{ENGINE}{}{}{rule}", port("a", true), port("b", false)));
+    let frame = netvm_wire::FrameBuilder::new(netvm_wire::MacAddr([2; 6]), netvm_wire::MacAddr([4; 6]));
+    let frame =
+        frame.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()).udp(1, 2).to_vec().unwrap();
+    let frame: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+    let trace = |port: &str, state: Option<&str>| {
+        let request = TraceRequest {
+            port: port.to_owned(),
+            frame: frame.clone(),
+            length: None,
+            state: state.map(str::to_owned),
+        };
+        daemon.request("POST", path::TRACE, serde_json::to_string(&request).unwrap())
+    };
+    for (state, shown, passes) in [
+        (None, " state new", false),
+        (Some("new"), " state new", false),
+        (Some("established"), " state established", true),
+        (Some("related"), " state related", false),
+        (Some("invalid"), " state invalid", false),
+        (Some("untracked"), " udp, ", false),
+    ] {
+        let (status, reply) = trace("a", state);
+        let reply: TraceReply = serde_json::from_str(&reply).unwrap_or_else(|_| panic!("{status}: {reply}"));
+        assert!(reply.steps[1].contains(shown), "{reply:?}");
+        assert_eq!(reply.rule.is_some(), passes, "{state:?}: {reply:?}");
+        assert_eq!(reply.steps.last().unwrap() == "dropped: denied", !passes, "{state:?}: {reply:?}");
+    }
+    assert_eq!(trace("b", Some("untracked")).0, 200);
+    for (port, state, message) in [("a", "open", "established"), ("b", "new", "track = true")] {
+        let (status, reply) = trace(port, Some(state));
+        assert!(status == 422 && reply.contains(message), "{reply}");
+    }
 }
 
 #[test]
@@ -113,6 +173,8 @@ fn wrong_queries_and_hosts_that_track_nothing_are_told_so() {
         ("GET", "address=10.0.0.1/8", 422),
         ("GET", "protocol=tcpp", 422),
         ("GET", "zone=70000", 422),
+        ("GET", "state=open", 422),
+        ("GET", "id=7", 422),
         ("GET", "adress=10.0.0.1", 422),
         ("GET", "port=q", 404),
         ("DELETE", "limit=3", 422),

@@ -1,0 +1,154 @@
+//! Connections as text.
+
+use netvm_api::{
+    ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, LoggedConnection,
+    TcpEndInfo,
+};
+
+use crate::format::{bytes, count, duration};
+use crate::output::{Output, lines};
+
+/// A line for each connection, and their number.
+pub fn list(list: &ConnectionList, output: &Output) -> String {
+    let mut table = output.table(&[
+        "ID",
+        "PROTOCOL",
+        "SOURCE",
+        "DESTINATION",
+        "TRANSLATED",
+        "STATE",
+        "PORT",
+        ">ZONE",
+        ">PACKETS",
+        ">BYTES",
+        ">REPLY PACKETS",
+        ">REPLY BYTES",
+        ">AGE",
+        ">EXPIRES IN",
+        ">WORKER",
+    ]);
+    for one in &list.connections {
+        table.add_row([
+            one.id.clone(),
+            one.protocol.clone(),
+            one.source.clone(),
+            one.destination.clone(),
+            translated(one.translated_source.as_deref(), one.translated_destination.as_deref()),
+            one.state.clone(),
+            one.port.clone(),
+            one.zone.to_string(),
+            count(one.packets),
+            bytes(one.bytes),
+            count(one.reply_packets),
+            bytes(one.reply_bytes),
+            duration(one.age_s),
+            duration(one.left_s),
+            one.worker.to_string(),
+        ]);
+    }
+    lines(table) + &present(&list.counts)
+}
+
+/// What was counted.
+pub fn counts(counts: &ConnectionCounts) -> String {
+    let ConnectionCounts { begun, expired, evicted, flushed, invalid, .. } = *counts;
+    let [begun, expired, evicted, flushed, invalid] = [begun, expired, evicted, flushed, invalid].map(count);
+    let mut text = format!(
+        "{}begun: {begun}\nended: {expired} by time-out, {evicted} evicted, {flushed} flushed\n\
+         invalid packets: {invalid}\n",
+        present(counts)
+    );
+    let ConnectionCounts { log_lines, log_lost, events_lost, .. } = *counts;
+    if log_lines + log_lost + events_lost > 0 {
+        let [log_lines, log_lost, events_lost] = [log_lines, log_lost, events_lost].map(count);
+        text += &format!(
+            "log: {log_lines} lines, {log_lost} lost by a full or slow disk; events lost before: {events_lost}\n"
+        );
+    }
+    text
+}
+
+/// How many connections there are.
+pub fn present(counts: &ConnectionCounts) -> String {
+    let [connections, limit, unanswered] = [counts.connections, counts.limit, counts.unanswered].map(count);
+    format!("connections: {connections} of at most {limit}, {unanswered} of them unanswered\n")
+}
+
+/// What NAT makes of source and destination.
+fn translated(source: Option<&str>, destination: Option<&str>) -> String {
+    let part = |what: &str, end: Option<&str>| Some(format!("{what} {}", end?));
+    let parts = [part("from", source), part("to", destination)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// All fields of connections, one a line.
+pub fn in_full(connections: &[ConnectionInfo]) -> String {
+    connections.iter().map(one_in_full).collect::<Vec<_>>().join("\n")
+}
+
+fn one_in_full(one: &ConnectionInfo) -> String {
+    let traffic = |packets: u64, all: u64| format!("{} packets, {}", count(packets), bytes(all));
+    let mut state = one.state.clone();
+    if !one.answered {
+        state += ", not answered";
+    }
+    if !one.assured {
+        state += ", evicted first if the table is full";
+    }
+    let by = one.rule.as_ref().map_or_else(|| "the port's default".to_owned(), |rule| format!("rule {rule}"));
+    let translated = translated(one.translated_source.as_deref(), one.translated_destination.as_deref());
+    let line = |name: &str, value: &str| format!("  {name:<12}{value}\n");
+    let mut text = format!("connection {}: {} {} > {}\n", one.id, one.protocol, one.source, one.destination);
+    if !translated.is_empty() {
+        text += &line("translated", &translated);
+    }
+    text += &line("state", &state);
+    text += &line("begun", &format!("{} ago, by port {}, accepted by {by}", duration(one.age_s), one.port));
+    text += &line("expires", &format!("in {} without packets", duration(one.left_s)));
+    text += &line("sent", &traffic(one.packets, one.bytes));
+    text += &line("answered", &traffic(one.reply_packets, one.reply_bytes));
+    for (end, name) in one.tcp.iter().zip(["tcp source", "tcp dest."]) {
+        text += &line(name, &tcp_end(end));
+    }
+    text + &line("kept by", &format!("worker {}, zone {}", one.worker, one.zone))
+}
+
+fn tcp_end(end: &TcpEndInfo) -> String {
+    let scale = end.scale.map_or_else(String::new, |scale| format!(", scaled by 2^{scale}"));
+    let fin = if end.fin { ", FIN sent" } else { "" };
+    let TcpEndInfo { sent, acknowledged, window, .. } = end;
+    format!(
+        "sent to {sent}, acknowledged {acknowledged}, window {} bytes{scale}{fin}",
+        count((*window).into())
+    )
+}
+
+/// What happened to a connection, in one line.
+pub fn event(event: &ConnectionEvent) -> String {
+    let line = match event {
+        ConnectionEvent::Opened(it) => logged("opened", it),
+        ConnectionEvent::Translated(it) => logged("translated", it),
+        ConnectionEvent::Closed(it) => {
+            let ClosedConnection { why, packets, reply_packets, .. } = it;
+            let all = bytes(it.bytes + it.reply_bytes);
+            let [packets, answers] = [*packets, *reply_packets].map(count);
+            format!(
+                "{}: {why}, {packets} packets, {answers} answers, {all}",
+                logged("closed", &it.connection)
+            )
+        }
+        ConnectionEvent::Lost { events } => {
+            format!("{} events are missing here: this client reads too slowly", count(*events))
+        }
+    };
+    // Names are chosen by users.
+    format!("{}\n", netvm_text::line(&line))
+}
+
+fn logged(what: &str, it: &LoggedConnection) -> String {
+    let LoggedConnection { time, protocol, port, source, destination, .. } = it;
+    let translated = translated(it.translated_source.as_deref(), it.translated_destination.as_deref());
+    let translated = if translated.is_empty() { translated } else { format!(" as {translated}") };
+    let rule = it.rule.as_ref().map_or_else(String::new, |rule| format!(" by rule {rule}"));
+    format!("{time}  {what:<10}  {protocol} {source} > {destination}{translated}, port {port}{rule}")
+}
