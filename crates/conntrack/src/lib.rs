@@ -18,6 +18,8 @@
 //! - Connections can be saved, and restored in another table ([`Connections::save`], [`Connections::restore`]).
 //! - What happens to connections can be taken from a bounded queue ([`Connections::take_event`]), for logs.
 //! - [`nat64`] translates packets between IPv6 and IPv4.
+//! - With a SYN proxy ([`Connections::cookie_for`]), a TCP connection begins only after its client has proved its
+//!   address, and its segments are translated by [`Connections::translate_proxied`].
 //! - The hash has a random key, so that a sender cannot choose packets that collide.
 //!
 //! What is tracked follows RFC 9293, the defaults and names of Linux's conntrack, and the window checks of van Rooij
@@ -37,6 +39,7 @@ mod packet;
 mod protocol;
 mod queue;
 mod saved;
+mod syn_proxy;
 mod table;
 
 pub use config::{Config, Quotas, Timeouts};
@@ -50,6 +53,7 @@ pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
 pub use protocol::TcpEnd;
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
+pub use syn_proxy::{ByProxy, MAX_PROXY_FRAME, Proved, ProxiedPacket, ProxyTable};
 pub use table::{Connections, Ended, Nat64, NextPacket, Refusal};
 
 use netvm_wire::{ConnState, FlowKey};
@@ -82,6 +86,8 @@ pub struct Tracked {
     pub is_reply: bool,
     /// Its connection is translated: see [`Connection::rewrite`].
     pub is_translated: bool,
+    /// What the SYN proxy has to do with it.
+    pub proxy: ByProxy,
     /// The ports of a later fragment, which the first one had.
     pub ports: Option<[u16; 2]>,
 }

@@ -46,13 +46,32 @@ pub(super) struct Sum {
 }
 
 /// The bytes of a packet, or of one in an ICMP error.
-pub(super) struct Edit<'a> {
+pub(crate) struct Edit<'a> {
     pub(super) front: &'a mut [u8],
     /// Where the checksum of the error is.
     pub(super) outer: Option<usize>,
 }
 
-impl Edit<'_> {
+impl<'a> Edit<'a> {
+    /// Those of a packet.
+    pub(crate) const fn new(front: &'a mut [u8]) -> Self {
+        Self { front, outer: None }
+    }
+
+    /// Those of the packet that an ICMP error with these layers is about.
+    pub(crate) fn of_error(front: &'a mut [u8], error: &Layers) -> Option<Self> {
+        let mut edit = Self::new(front);
+        edit.outer = Some(edit.sum_of(error, false)?.at);
+        Some(edit)
+    }
+
+    /// Replaces the first bytes of the protocol over IP, without its checksum, which is adjusted.
+    pub(crate) fn header(&mut self, layers: &Layers, new: &[u8], is_partial: bool) -> Option<()> {
+        let sum = self.sum_of(layers, is_partial);
+        let change = self.put(layers.transport?, new)?;
+        sum.map_or(Some(()), |sum| self.adjust(sum, change.of(sum.is_whole)))
+    }
+
     /// The checksum of the protocol over IP, if it is in the bytes at hand. Errors need not have it.
     pub(super) fn sum_of(&self, layers: &Layers, is_partial: bool) -> Option<Sum> {
         let transport = layers.transport?;

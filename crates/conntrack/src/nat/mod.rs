@@ -18,6 +18,7 @@ pub use blocks::BlockEvent;
 pub(crate) use blocks::{Blocks, Place};
 pub use deterministic::deterministic_inside_of;
 pub(crate) use deterministic::share_of;
+pub(crate) use edit::Edit;
 pub use edit::Half;
 pub(crate) use mapped::{Mapped, block_size};
 pub(crate) use mappings::{End, Ends, Inside, Mappings};

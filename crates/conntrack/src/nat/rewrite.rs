@@ -63,7 +63,7 @@ impl Connection {
 
 fn rewrite(change: &Change, packet: &mut Rewrite<'_>) -> Option<()> {
     let layers = layers(packet.front, packet.length)?;
-    let mut edit = Edit { front: packet.front, outer: None };
+    let mut edit = Edit::new(packet.front);
     let icmp_type = match (layers.protocol, layers.transport) {
         (IpProto::ICMP | IpProto::ICMPV6, Some(at)) => edit.front.get(at),
         _ => None,

@@ -4,6 +4,7 @@
 use netvm_wire::{Address, FlowKey, Fragment, IpProto, TcpFlags, parse_prefix};
 
 use crate::Packet;
+use crate::packet::options::{WINDOW_SCALE, option};
 use crate::packet::tuple::{Ports, query_of};
 
 /// A TCP segment.
@@ -92,25 +93,13 @@ pub(crate) fn segment(packet: &Packet<'_>) -> Option<Segment> {
         acknowledgment: u32_at(header, 8)?,
         window: u16_at(header, 14)?,
         length: data as u32 + flag(TcpFlags::SYN) + flag(TcpFlags::FIN),
-        scale: if flags.contains(TcpFlags::SYN) { scale_of(options) } else { None },
+        scale: if flags.contains(TcpFlags::SYN) {
+            option(options, WINDOW_SCALE).map(|[shift]| shift)
+        } else {
+            None
+        },
         is_fragment: packet.key.fragment == Fragment::First,
     })
-}
-
-/// The shift of the option of window scaling (RFC 7323 section 2.2).
-fn scale_of(mut options: &[u8]) -> Option<u8> {
-    const END: u8 = 0;
-    const NOTHING: u8 = 1;
-    const WINDOW_SCALE: u8 = 3;
-    loop {
-        match *options {
-            [] | [END, ..] => return None,
-            [NOTHING, ref rest @ ..] => options = rest,
-            [WINDOW_SCALE, 3, shift, ..] => return Some(shift),
-            [_, length, ..] => options = options.get(usize::from(length.max(2))..)?,
-            [_] => return None,
-        }
-    }
 }
 
 /// What an ICMP or ICMPv6 message is to tracking.

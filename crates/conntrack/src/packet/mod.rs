@@ -3,4 +3,5 @@
 pub(crate) mod fragments;
 pub(crate) mod headers;
 pub(crate) mod kind;
+pub(crate) mod options;
 pub(crate) mod tuple;

@@ -143,6 +143,22 @@ const MAX_SCALE: u8 = 14;
 
 const UNKNOWN: End = End { end: 0, offered: 0, window: 0, mark: 0, acknowledged: 0 };
 
+/// How far the SYN proxy is with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyPhase {
+    /// The connection is not proxied.
+    None,
+    /// The client has proved its address; the server has not answered the SYN.
+    Connecting,
+    /// The server has.
+    Connected,
+}
+
+impl ProxyPhase {
+    /// All, by number.
+    const ALL: [Self; 3] = [Self::None, Self::Connecting, Self::Connected];
+}
+
 /// A TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
@@ -153,6 +169,7 @@ pub(crate) struct Tcp {
     pub(crate) state: TcpState,
     /// Its first segments were not seen, so every one is in the window.
     is_liberal: bool,
+    pub(crate) proxy: ProxyPhase,
 }
 
 /// Bytes of [`Tcp::to_bytes`].
@@ -173,6 +190,7 @@ impl Tcp {
         sent: [Sent::empty(); 2],
         state: TcpState::SynSent,
         is_liberal: false,
+        proxy: ProxyPhase::None,
     };
 
     /// Whether an end has sent this.
@@ -188,7 +206,8 @@ impl Tcp {
             *place = word.to_le_bytes();
         }
         let ([a, b], [c, d]) = (self.scales, self.sent);
-        bytes[40..46].copy_from_slice(&[a, b, c.bits(), d.bits(), self.state as u8, self.is_liberal.into()]);
+        let rest = [a, b, c.bits(), d.bits(), self.state as u8, self.is_liberal.into(), self.proxy as u8];
+        bytes[40..47].copy_from_slice(&rest);
         bytes
     }
 
@@ -200,11 +219,12 @@ impl Tcp {
                 std::array::from_fn(|n| u32::from_le_bytes(words[first + n]));
             End { end, offered, window, mark, acknowledged }
         };
-        let [.., a, b, c, d, state, liberal @ (0 | 1), 0, 0] = *bytes else { return None };
+        let [.., a, b, c, d, state, liberal @ (0 | 1), proxy, 0] = *bytes else { return None };
         let has_scale = |scale| scale <= MAX_SCALE || scale == NO_SCALE;
         let sent = [Sent::from_bits(c)?, Sent::from_bits(d)?];
         let state = *TcpState::ALL.get(usize::from(state))?;
-        let tcp = Self { ends: [end(0), end(5)], scales: [a, b], sent, state, is_liberal: liberal == 1 };
+        let (is_liberal, proxy) = (liberal == 1, *ProxyPhase::ALL.get(usize::from(proxy))?);
+        let tcp = Self { ends: [end(0), end(5)], scales: [a, b], sent, state, is_liberal, proxy };
         (has_scale(a) && has_scale(b)).then_some(tcp)
     }
 
@@ -229,10 +249,32 @@ impl Tcp {
         }
     }
 
+    /// Whether both ends have closed it, or one has reset it.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, TcpState::TimeWait | TcpState::Closed)
+    }
+
     /// Whether a segment begins another connection between the same ends.
     pub(crate) fn begins_again(&self, segment: &Segment) -> bool {
-        matches!(self.state, TcpState::TimeWait | TcpState::Closed)
-            && kind_of(segment.flags) == Some(Kind::Syn)
+        self.is_over() && kind_of(segment.flags) == Some(Kind::Syn)
+    }
+
+    /// Whether the SYN of an end had this sequence number, as long as that end has not sent FIN.
+    pub(crate) const fn began_with(&self, end: usize, sequence: u32) -> bool {
+        self.has_sent(end, Sent::SEGMENT) && self.ends[end].mark == sequence.wrapping_add(1)
+    }
+
+    /// The shift of an end's windows, if its SYN had the option.
+    pub(crate) const fn shift(&self, end: usize) -> Option<u8> {
+        match self.scales[end] {
+            NO_SCALE => None,
+            shift => Some(shift),
+        }
+    }
+
+    /// The largest window that an end has offered.
+    pub(crate) const fn window(&self, end: usize) -> u32 {
+        self.ends[end].window
     }
 
     /// Whether an ICMP error may be about a segment of this end with this sequence number (RFC 5927 section 4.1).

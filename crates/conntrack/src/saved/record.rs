@@ -12,10 +12,11 @@
 //!   84  age                                u32     184  zeros                          8
 //!   88  time until it ends                 u32     192
 //!   92  flags: 1 answered, 2 its source is decided; bits 8 to 15: its mappings  u32
-//!   96  zeros                                8
+//!   96  numbers of the SYN proxy       2 × u32
 //!
 //!       TCP    136  20 for each end: last sequence number sent, offered, window, mark, acknowledged   5 × u32
-//!              176  window scales, 2 × u8   178  what each has sent, 2 × u8   180  state   181  liberal   182  zeros
+//!              176  window scales, 2 × u8   178  what each has sent, 2 × u8   180  state   181  liberal
+//!              182  SYN proxy: 0 none, 1 connecting, 2 connected   183  zero
 //!       SCTP   136  verification tags, 2 × u32   144  offered tags, 2 × u32   152  state   153  has sent INIT, 2 × u8
 //!              155  a HEARTBEAT with another tag: 0 none, 1 of the first end, 2 of the second one   156  zeros
 //! ```
@@ -25,7 +26,7 @@ use netvm_wire::{Address, IpProto};
 use crate::connection::{Connection, Origin};
 use crate::nat::Mapped;
 use crate::packet::tuple::{Tuple, Zone};
-use crate::protocol::{SAVED_SCTP, SAVED_TCP, Sctp, Tcp, Transport};
+use crate::protocol::{ProxyPhase, SAVED_SCTP, SAVED_TCP, Sctp, Tcp, Transport};
 
 /// A connection outside of a table.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ const RULE: usize = 80;
 const AGE: usize = 84;
 const LEFT: usize = 88;
 const FLAGS: usize = 92;
-const ZEROS: usize = 96;
+const PROXIED: usize = 96;
 const PACKETS: usize = 104;
 const BYTES: usize = 120;
 const TRANSPORT: usize = 136;
@@ -153,6 +154,10 @@ impl SavedConnection {
             Transport::Sctp(sctp) => put(&mut record, TRANSPORT, &sctp.to_bytes()),
             Transport::Other => {}
         }
+        if it.transport.proxy() != ProxyPhase::None {
+            put(&mut record, PROXIED, &it.older.to_le_bytes());
+            put(&mut record, PROXIED + 4, &it.newer.to_le_bytes());
+        }
         record
     }
 
@@ -168,8 +173,9 @@ impl SavedConnection {
             IpProto::SCTP => (Transport::Sctp(Sctp::from_bytes(&get(record, TRANSPORT))?), SAVED_SCTP),
             _ => (Transport::Other, 0),
         };
+        let [older, newer] = [PROXIED, PROXIED + 4].map(|at| u32_at(record, at));
         let is_sound = one_family
-            && get(record, ZEROS) == [0; 8]
+            && (transport.proxy() != ProxyPhase::None || (older, newer) == (0, 0))
             && record[TRANSPORT + size..].iter().all(|byte| *byte == 0)
             && flags & !(ANSWERED | SETTLED | 0xff << MAPPED) == 0
             && has_query(original, 0)
@@ -183,6 +189,8 @@ impl SavedConnection {
             transport,
             created: 0u32.wrapping_sub(u32_at(record, AGE)),
             deadline: left,
+            older,
+            newer,
             rule: u32_at(record, RULE),
             from: u16_at(record, PORT),
             is_answered: flags & ANSWERED != 0,

@@ -16,6 +16,7 @@ use crate::packet::kind::Kind;
 use crate::packet::tuple::Tuple;
 use crate::protocol::Stage;
 use crate::queue::Queue;
+use crate::syn_proxy::ProxyTable;
 
 /// Why a connection does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct Connections {
     pub(super) index: Index,
     pub(super) counts: Counts,
     pub(super) fragments: Fragments,
+    /// `None`: no connection is proxied.
+    pub(super) proxied: Option<ProxyTable>,
     /// The slot that [`Connections::expire`] looks at next.
     hand: u32,
     pub(super) ended: Ended,
@@ -123,6 +126,7 @@ impl Connections {
             index: Index::new(2 * sessions)?,
             counts: Counts::new(config.quotas, sessions)?,
             fragments: Fragments::new(config.fragments)?,
+            proxied: None,
             hand: 0,
             ended: Ended::default(),
             begun: 0,

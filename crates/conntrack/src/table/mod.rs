@@ -4,6 +4,7 @@ mod confirm;
 mod connections;
 mod moves;
 mod nat64;
+mod proxy;
 mod quotas;
 mod slots;
 mod track;

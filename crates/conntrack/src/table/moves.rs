@@ -2,12 +2,14 @@
 
 use super::connections::{Connections, Refusal};
 use crate::connection::{Connection, ConnectionId};
+use crate::protocol::ProxyPhase;
 use crate::saved::SavedConnection;
+use crate::syn_proxy::Proxied;
 
 impl Connections {
     /// Gives a connection away, if it still lives.
     pub fn take(&mut self, id: ConnectionId) -> Option<Connection> {
-        let connection = *self.get(id)?;
+        let connection = self.outside(id.slot, self.get(id)?);
         self.remove(id.slot);
         Some(connection)
     }
@@ -20,7 +22,17 @@ impl Connections {
 
     /// The connections in `count` slots from `first` on that live at this tick, to be restored elsewhere.
     pub fn save(&self, first: u32, count: u32, now: u32) -> impl Iterator<Item = SavedConnection> + '_ {
-        self.page(first, count, now).map(move |(_, connection)| SavedConnection::new(connection, now))
+        self.page(first, count, now)
+            .map(move |(id, connection)| SavedConnection::new(&self.outside(id.slot, connection), now))
+    }
+
+    /// A connection as it is outside of the table, where it has no neighbours: there is room for what the SYN proxy
+    /// knows of it.
+    fn outside(&self, slot: u32, connection: &Connection) -> Connection {
+        let is_proxied = connection.transport.proxy() != ProxyPhase::None;
+        let Proxied { sequence: older, times: newer } =
+            if is_proxied { self.proxied(slot) } else { Proxied::default() };
+        Connection { older, newer, ..*connection }
     }
 
     /// Adds a saved connection, with its mapping, whatever the rules and pools are now. Quotas hold, and a full table
@@ -48,6 +60,7 @@ impl Connections {
         }
         let slot = self.add(connection);
         self.follow_stage(slot);
+        self.set_proxied(slot, Proxied { sequence: connection.older, times: connection.newer });
         Ok(slot)
     }
 }

@@ -8,14 +8,21 @@ use crate::packet::fragments::FragmentOf;
 use crate::packet::headers::{segment, transport};
 use crate::packet::kind::{Kind, Relation};
 use crate::packet::tuple::Tuple;
-use crate::protocol::{Handled, Sctp, SctpPacket, Tcp, Transport};
+use crate::protocol::{Handled, ProxyPhase, Sctp, SctpPacket, Tcp, Transport};
+use crate::syn_proxy::ByProxy;
 use crate::{Packet, TICKS_PER_SECOND, Tracked};
 
 /// Packets whose look-ups overlap.
 const BURST: usize = 64;
 
-const NEW: Tracked =
-    Tracked { state: ConnState::New, connection: None, is_reply: false, is_translated: false, ports: None };
+pub(super) const NEW: Tracked = Tracked {
+    state: ConnState::New,
+    connection: None,
+    is_reply: false,
+    is_translated: false,
+    proxy: ByProxy::Nothing,
+    ports: None,
+};
 const INVALID: Tracked = Tracked { state: ConnState::Invalid, ..NEW };
 
 impl Connections {
@@ -72,17 +79,18 @@ impl Connections {
             (Relation::About | Relation::None, _) => INVALID,
             (Relation::LaterOf, found) => self.track_later(packet, kind, found),
             (Relation::Of, Some(found)) => self.track_known(packet, found, now),
-            (Relation::Of, None) => self.track_unknown(packet, kind),
+            (Relation::Of, None) => {
+                self.proved(packet, now).unwrap_or_else(|| self.track_unknown(packet, kind))
+            }
         }
     }
 
     fn track_known(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Tracked {
         let Found { slot, direction } = found;
         let handled = match &mut self.slots.get_mut(slot).transport {
-            Transport::Tcp(tcp) => match segment(packet) {
-                Some(segment) if tcp.begins_again(&segment) => return NEW,
-                Some(segment) => tcp.handle(direction, &segment),
-                None => Handled::Invalid,
+            Transport::Tcp(_) => match self.track_segment(packet, found, now) {
+                Ok(handled) => handled,
+                Err(tracked) => return tracked,
             },
             Transport::Sctp(sctp) => match sctp_packet(packet) {
                 Some(packet) => sctp.handle(direction, &packet),
@@ -103,6 +111,25 @@ impl Connections {
             self.follow(slot, now);
         }
         self.seen(found)
+    }
+
+    /// What TCP says of a segment of a connection, or what is found instead.
+    fn track_segment(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Result<Handled, Tracked> {
+        let Some(received) = segment(packet) else { return Ok(Handled::Invalid) };
+        let mut segment = received;
+        if let Some(tracked) = self.by_proxy((packet, now), found, &mut segment) {
+            return Err(tracked);
+        }
+        let Some(tcp) = self.slots.get_mut(found.slot).transport.tcp_mut() else {
+            return Ok(Handled::Invalid);
+        };
+        if tcp.begins_again(&segment) {
+            return Err(NEW);
+        }
+        match tcp.handle(found.direction, &segment) {
+            Handled::Invalid => self.translated_before(found, received).map_or(Ok(Handled::Invalid), Err),
+            handled => Ok(handled),
+        }
     }
 
     /// A packet of no connection that is known.
@@ -144,7 +171,7 @@ impl Connections {
         let connection = self.slots.get(slot);
         let sender = 1 - direction;
         let may_have_sent = |number| match &connection.transport {
-            Transport::Tcp(tcp) => tcp.may_have_sent(sender, number),
+            Transport::Tcp(tcp) => tcp.may_have_sent(sender, self.sequence_of_error(found, number)),
             Transport::Sctp(sctp) => sctp.may_have_sent(sender, number),
             Transport::Other => true,
         };
@@ -175,12 +202,17 @@ impl Connections {
         connection.deadline = now.wrapping_add(ticks);
     }
 
-    fn seen(&self, Found { slot, direction }: Found) -> Tracked {
+    pub(super) fn seen(&self, Found { slot, direction }: Found) -> Tracked {
         let is_reply = direction == 1;
         let is_answered = is_reply || self.slots.get(slot).is_answered;
         let state = if is_answered { ConnState::Established } else { ConnState::New };
-        let is_translated = self.slots.get(slot).is_translated;
-        Tracked { state, connection: Some(self.id(slot)), is_reply, is_translated, ports: None }
+        let connection = self.slots.get(slot);
+        let is_translated = connection.is_translated;
+        let proxy = match connection.transport.proxy() {
+            ProxyPhase::None => ByProxy::Nothing,
+            _ => ByProxy::Translates,
+        };
+        Tracked { state, connection: Some(self.id(slot)), is_reply, is_translated, proxy, ports: None }
     }
 }
 

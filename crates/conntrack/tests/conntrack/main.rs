@@ -12,4 +12,5 @@ mod rfc;
 mod rig;
 mod saved;
 mod sctp;
+mod syn_proxy;
 mod tcp;
