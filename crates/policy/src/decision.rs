@@ -28,6 +28,8 @@ pub struct Merged {
     pub mirrors: Vec<PortId>,
     /// The token buckets, each that of its rule; what exceeds one is dropped.
     pub polices: Vec<(RuleId, Police)>,
+    /// Whether clients of TCP prove their addresses, which the rule with the terminal action says.
+    pub syn_proxy: bool,
 }
 
 impl Decision {
@@ -43,6 +45,7 @@ impl Decision {
                 queue: actions.queue,
                 mirrors: actions.mirror.into_iter().collect(),
                 polices: actions.police.into_iter().map(|police| (rule.id, police)).collect(),
+                syn_proxy: actions.syn_proxy,
             },
         }
     }
@@ -59,6 +62,7 @@ impl Decision {
                 queue: second.queue.or(first.queue),
                 mirrors: joined(&first.mirrors, &second.mirrors),
                 polices: joined(&first.polices, &second.polices),
+                syn_proxy: second.syn_proxy,
             },
         }
     }

@@ -104,6 +104,8 @@ pub struct Actions {
     pub mirror: Option<PortId>,
     /// Policer; drops packets beyond its rates.
     pub police: Option<Police>,
+    /// A TCP connection begins only after its client has acknowledged a SYN cookie. Beside [`Action::Allow`] only.
+    pub syn_proxy: bool,
 }
 
 /// Where packets go.

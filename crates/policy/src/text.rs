@@ -62,7 +62,7 @@ impl Display for Named<'_, Action> {
 
 impl Display for Named<'_, Actions> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Actions { terminal, set_vlan, queue, mirror, police } = self.of;
+        let Actions { terminal, set_vlan, queue, mirror, police, syn_proxy } = self.of;
         if let Some(police) = police {
             write!(f, "{police}, ")?;
         }
@@ -74,6 +74,9 @@ impl Display for Named<'_, Actions> {
         }
         if let Some(mirror) = mirror {
             write!(f, "mirror to {}, ", self.names.port(*mirror))?;
+        }
+        if *syn_proxy {
+            f.write_str("syn proxy, ")?;
         }
         match terminal {
             Some(terminal) => terminal.named(self.names).fmt(f),
@@ -371,6 +374,7 @@ mod tests {
             queue: Some(QueueId(0)),
             mirror: Some(PortId(2)),
             police: Some(Police { packets: rate(1000, 10), bits: rate(8000, 80) }),
+            syn_proxy: false,
         };
         let mut rule = Rule::from(RuleParts {
             id: RuleId(3),
@@ -384,6 +388,8 @@ mod tests {
         rule.actions = Actions { set_vlan: Some(SetVlan::Strip), ..Actions::default() };
         rule.name.clear();
         assert_eq!(rule.named(&Fixed).to_string(), "any → strip vlan, continue");
+        rule.actions = Actions { terminal: Some(Action::Allow), syn_proxy: true, ..Actions::default() };
+        assert_eq!(rule.named(&Fixed).to_string(), "any → syn proxy, allow");
         rule.actions = Actions { terminal: Some(Action::Port(PortId(1))), ..Actions::default() };
         assert_eq!(rule.named(&Fixed).to_string(), "any → out of server");
     }

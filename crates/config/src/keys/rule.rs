@@ -43,6 +43,7 @@ impl Keys for Rule {
         table.key("queue", &mut actions.queue, Optional(ToQueue { rule: name }));
         table.key("mirror", &mut actions.mirror, Optional(ToPort));
         table.key("police", &mut actions.police, Optional(Nested("police")));
+        table.key("syn_proxy", &mut actions.syn_proxy, OnlyTrue);
         action::keys(&mut actions.terminal, table, &TERMINAL);
         table.key("count", &mut only_counts, OnlyTrue);
         if let Some(reader) = table.reader() {
@@ -107,8 +108,15 @@ fn check_actions(reader: &Reader<'_>) {
             .help(format!("add {ACTIONS}; `count = true` for a rule that only counts"))
             .keep();
     }
+    if reader.has("syn_proxy") && !reader.has("allow") {
+        reader
+            .note(Kind::Conflict, "`syn_proxy` without `allow`")
+            .at(reader.place.key("syn_proxy").unwrap_or_default(), "proxies nothing")
+            .help("add `allow = true`, or remove `syn_proxy`")
+            .keep();
+    }
     let Some(to) = reader.place.key("to") else { return };
-    for key in reader.given(&["chain", "out", "router", "normal"]) {
+    for key in reader.given(&["chain", "out", "router", "normal", "syn_proxy"]) {
         reader
             .note(Kind::Conflict, format!("`{key}` in a [[rule]] with `to`"))
             .at(reader.place.key(key).unwrap_or_default(), "too late for this")

@@ -120,6 +120,7 @@ fn rule(item: &Table) -> String {
     actions.extend(word("chain").map(|chain| format!("chain {chain}")));
     actions.extend(word("out").map(|port| format!("port {port}")));
     actions.extend(word("router").map(|router| format!("router {router}")));
+    actions.extend(word("syn_proxy").map(|_| "SYN proxy".to_owned()));
     let plain = ["allow", "drop", "reject", "normal", "count"];
     actions.extend(plain.into_iter().filter(|key| item.contains_key(*key)).map(str::to_owned));
     format!("{} → {}", matched(item), actions.join(", "))

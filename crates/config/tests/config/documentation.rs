@@ -102,7 +102,7 @@ fn all_keys_are_documented_and_no_others() {
             { reject = true, match = { vlan = 1, inner_vlan = 2, source_mac = "02:00:00:00:00:01", destination_mac = "02:00:00:00:00:01", ether_type = "arp", arp_operation = "reply" } },
             { from = "a", out = "a" },
             { from = "d", router = "z" },
-            { from = "b", allow = true },
+            { from = "d", allow = true, syn_proxy = true },
             { from = "c", normal = true },
             { count = true },
         ]

@@ -78,13 +78,12 @@ pub fn actions() -> impl Strategy<Value = Actions> {
     let police = (rate(), rate()).prop_map(|(packets, bits)| Police { packets, bits });
     let queue = (0u8..3).prop_map(QueueId);
     let besides = (weighted(0.1, vlan), weighted(0.2, queue), weighted(0.1, port()), weighted(0.1, police));
-    (weighted(0.75, terminal), besides).prop_map(|(terminal, (set_vlan, queue, mirror, police))| Actions {
-        terminal,
-        set_vlan,
-        queue,
-        mirror,
-        police,
-    })
+    (weighted(0.75, terminal), besides, any::<bool>()).prop_map(
+        |(terminal, (set_vlan, queue, mirror, police), syn_proxy)| {
+            let syn_proxy = syn_proxy && terminal == Some(Action::Allow);
+            Actions { terminal, set_vlan, queue, mirror, police, syn_proxy }
+        },
+    )
 }
 
 const VLANS: std::ops::RangeInclusive<u16> = 0..=4;

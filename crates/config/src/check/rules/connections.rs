@@ -1,4 +1,4 @@
-//! Rules with states for ports that do not track connections, and zones that no connection is in.
+//! Rules with states, or a SYN proxy, for ports that do not track connections, and zones that no connection is in.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,9 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     for written in host.rules.iter().zip(file.items("rule")).filter(|(rule, _)| needs_tracking(rule)) {
         states(findings, host, &written, &tracking);
     }
+    for written in host.rules.iter().zip(file.items("rule")).filter(|(rule, _)| rule.actions.syn_proxy) {
+        syn_proxy(findings, host, &written, &tracking);
+    }
     zones(findings, file, host, &tracking);
 }
 
@@ -26,12 +29,10 @@ fn needs_tracking(rule: &Rule) -> bool {
 fn states(findings: &Findings, host: &Host, written: &Written<'_>, tracking: &BTreeSet<PortId>) {
     let (rule, place) = written;
     let from = &rule.matches.from;
-    let receives = |port: &&PortConfig| port.kind.info().receives == Receives::Packets;
-    let is_from = |port: &&PortConfig| from.contains(&port.id) || (from.is_empty() && receives(port));
-    let ports = || host.ports.iter().filter(is_from);
+    let ports = || ports_of(host, rule);
     let Some(port) = ports().find(|port| !tracking.contains(&port.id)) else { return };
     let at = place.table("match").map_or_else(|| place.of("match"), |matches| matches.of("state"));
-    let name = if rule.name.is_empty() { "this [[rule]]".to_owned() } else { format!("rule {}", rule.name) };
+    let name = name_of(rule);
     let note = if !ports().any(|port| tracking.contains(&port.id)) {
         let message = format!("{name} matches on `state`, but no port of its packets tracks connections");
         findings.note(Kind::Conflict, message).at(at, "never matches")
@@ -43,6 +44,31 @@ fn states(findings: &Findings, host: &Host, written: &Written<'_>, tracking: &BT
     };
     let remedy = format!("add `track = true` to port {}, or to its [[router]]", port.name);
     note.help(format!("{remedy}; packets of ports without it are `\"untracked\"`")).keep();
+}
+
+/// The ports whose packets a rule may match.
+fn ports_of<'a>(host: &'a Host, rule: &'a Rule) -> impl Iterator<Item = &'a PortConfig> {
+    let from = &rule.matches.from;
+    let receives = |port: &PortConfig| port.kind.info().receives == Receives::Packets;
+    host.ports.iter().filter(move |port| from.contains(&port.id) || (from.is_empty() && receives(port)))
+}
+
+fn name_of(rule: &Rule) -> String {
+    if rule.name.is_empty() { "this [[rule]]".to_owned() } else { format!("rule {}", rule.name) }
+}
+
+/// A SYN proxy for packets whose connections are not tracked.
+fn syn_proxy(findings: &Findings, host: &Host, written: &Written<'_>, tracking: &BTreeSet<PortId>) {
+    let (rule, place) = written;
+    let Some(port) = ports_of(host, rule).find(|port| !tracking.contains(&port.id)) else { return };
+    let message =
+        format!("`syn_proxy` of {}, but port {} does not track connections", name_of(rule), port.name);
+    let or = if rule.matches.from.is_empty() { "name the ports in `from`" } else { "remove it from `from`" };
+    findings
+        .note(Kind::Conflict, message)
+        .at(place.of("syn_proxy"), format!("lets packets of port {} pass as they are", port.name))
+        .help(format!("add `track = true` to port {}, or to its [[router]], or {or}", port.name))
+        .keep();
 }
 
 /// Zones of ports that do not track, and routers whose interfaces are in several zones.

@@ -1,6 +1,6 @@
 //! Random connection tracking.
 
-use netvm_model::{ConnectionLog, ConnectionsConfig, Host, LogSubject, PortId, Receives, Rule};
+use netvm_model::{ConnectionLog, ConnectionsConfig, Host, LogSubject, PortConfig, PortId, Receives, Rule};
 use netvm_wire::ConnState;
 use proptest::collection::vec;
 use proptest::option;
@@ -73,14 +73,24 @@ pub fn fill(host: &mut Host) {
         host.ports.iter_mut().filter(|port| port.id == punt).for_each(|port| port.policy.zone = zone);
     }
     let mut rules = std::mem::take(&mut host.rules);
-    rules.iter_mut().filter(|rule| !can_match(host, rule)).for_each(|rule| rule.matches.state.clear());
+    for rule in &mut rules {
+        if !can_match(host, rule) {
+            rule.matches.state.clear();
+        }
+        let can_be_proxied = ports_of(host, rule).all(|port| host.tracks_port(port));
+        rule.actions.syn_proxy &= can_be_proxied;
+    }
     host.rules = rules;
 }
 
 fn can_match(host: &Host, rule: &Rule) -> bool {
+    rule.matches.state.contains(&ConnState::Untracked)
+        || ports_of(host, rule).any(|port| host.tracks_port(port))
+}
+
+fn ports_of<'a>(host: &'a Host, rule: &'a Rule) -> impl Iterator<Item = &'a PortConfig> {
     let from = &rule.matches.from;
-    let mut ports = host.ports.iter().filter(|port| {
+    host.ports.iter().filter(move |port| {
         from.contains(&port.id) || (from.is_empty() && port.kind.info().receives == Receives::Packets)
-    });
-    rule.matches.state.contains(&ConnState::Untracked) || ports.any(|port| host.tracks_port(port))
+    })
 }

@@ -310,7 +310,9 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         };
         let mirror = mirror.as_ref().map(port_at);
         let queue = queue.filter(|_| queues > 0).map(|index| QueueId(index.index(queues) as u8));
-        let actions = Actions { terminal, set_vlan, queue, mirror, police };
+        // Unless a port does not track: `connections::fill`.
+        let syn_proxy = named && terminal == Some(Action::Allow) && !is_egress;
+        let actions = Actions { terminal, set_vlan, queue, mirror, police, syn_proxy };
         let name = if named { format!("rule{n}") } else { String::new() };
         host.rules.push(Rule::from(RuleParts {
             id: RuleId(host.rules.len() as u32),

@@ -86,6 +86,38 @@ fn a_state_needs_a_port_that_tracks() {
 }
 
 #[test]
+fn a_syn_proxy_needs_ports_that_track_and_allow() {
+    let with = |from: &str, keys: &str| ports(from, "[\"new\", \"untracked\"]").replace("allow = true", keys);
+    let both = "allow = true\nsyn_proxy = true";
+    assert!(host(&with("from = \"wan\"", both)).rules[0].actions.syn_proxy);
+    for (from, keys, message, remedy) in [
+        (
+            "from = \"wan\"",
+            "drop = true\nsyn_proxy = true",
+            "`syn_proxy` without `allow`",
+            "add `allow = true`",
+        ),
+        ("to = \"wan\"", both, "`syn_proxy` in a [[rule]] with `to`", "leave `to` out"),
+        (
+            "from = [\"wan\", \"lan\"]",
+            both,
+            "`syn_proxy` of rule open, but port lan does not track connections",
+            "add `track = true` to port lan, or to its [[router]], or remove it from `from`",
+        ),
+        (
+            "",
+            both,
+            "`syn_proxy` of rule open, but port lan does not track connections",
+            "name the ports in `from`",
+        ),
+    ] {
+        let found = findings(&with(from, keys));
+        let finding = found.iter().find(|finding| finding.message() == message);
+        assert!(finding.is_some_and(|finding| is(finding, "conflict", remedy)), "{found:#?}");
+    }
+}
+
+#[test]
 fn a_zone_needs_a_port_that_tracks() {
     let text = ports("from = \"wan\"", "\"untracked\"").replace("track = true\n", "");
     assert_eq!(found(&text), [(Kind::Conflict, 9)]);
