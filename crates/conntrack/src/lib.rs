@@ -46,7 +46,7 @@ pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
 pub use events::{Cause, Event, Happened};
 pub use nat::{
-    Allocation, BlockEvent, Filtering, Half, Incomplete, Pool, Rewrite, Target, Translation,
+    Allocation, BlockEvent, Change, Filtering, Half, Incomplete, Pool, Rewrite, Target, Translation,
     deterministic_inside_of,
 };
 pub use netvm_flow_table::NoMemory;

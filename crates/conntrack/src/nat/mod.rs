@@ -24,4 +24,4 @@ pub(crate) use mapped::{Mapped, block_size};
 pub(crate) use mappings::{End, Ends, Inside, Mappings};
 pub use pool::{Allocation, Filtering, Pool, Target, Translation};
 pub(crate) use pool::{Offer, can_be_translated, count, has_free_ports, offer};
-pub use rewrite::{Incomplete, Rewrite};
+pub use rewrite::{Change, Incomplete, Rewrite};

@@ -26,38 +26,47 @@ pub struct Rewrite<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete;
 
-/// What becomes of one half.
-struct Change {
+/// What becomes of one half of a packet, or of an ICMP error about one.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
     half: Half,
     old: End,
     new: End,
 }
 
 impl Connection {
-    /// Whether [`Connection::rewrite`] changes this half of packets, or of errors about them. NAT64 leaves nothing to it:
+    /// What becomes of one half of its packets. `is_reply` as in [`Tracked`](crate::Tracked). NAT64 leaves nothing to it:
     /// [`Connections::translate_family`](crate::Connections::translate_family) does both halves.
     #[must_use]
-    pub fn changes(&self, half: Half, is_reply: bool) -> bool {
-        let [before, after] = self.ends(half, is_reply);
-        before != after && !self.is_nat64()
-    }
-
-    fn ends(&self, half: Half, is_reply: bool) -> [End; 2] {
+    pub fn change(&self, half: Half, is_reply: bool) -> Change {
         let direction = usize::from(is_reply);
-        [half.end_of(&self.tuples[direction]), half.end_of(&self.tuples[1 - direction].reversed())]
+        let old = half.end_of(&self.tuples[direction]);
+        let new = if self.is_nat64() { old } else { half.end_of(&self.tuples[1 - direction].reversed()) };
+        Change { half, old, new }
     }
 
-    /// Rewrites one half of a packet of this connection, or of an ICMP error about one. `is_reply` as in
-    /// [`Tracked`](crate::Tracked). To rewrite a half twice changes nothing.
+    /// Rewrites one half of a packet of this connection: [`Connection::change`], [`Change::apply`].
     ///
     /// # Errors
     /// [`Incomplete`].
     pub fn rewrite(&self, half: Half, is_reply: bool, packet: &mut Rewrite<'_>) -> Result<(), Incomplete> {
-        if !self.changes(half, is_reply) {
-            return Ok(());
-        }
-        let [old, new] = self.ends(half, is_reply);
-        rewrite(&Change { half, old, new }, packet).ok_or(Incomplete)
+        self.change(half, is_reply).apply(packet)
+    }
+}
+
+impl Change {
+    /// Whether it changes anything.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.old != self.new
+    }
+
+    /// Rewrites a packet. To do it twice changes nothing.
+    ///
+    /// # Errors
+    /// [`Incomplete`].
+    pub fn apply(&self, packet: &mut Rewrite<'_>) -> Result<(), Incomplete> {
+        if self.is_any() { rewrite(self, packet).ok_or(Incomplete) } else { Ok(()) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use netvm_wire::ConnState;
 
+use super::bounds::quotas::Origins;
 use super::connections::{Connections, Found, Refusal};
-use super::quotas::Origins;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::{Cause, Happened};
 use crate::packet::fragments::FragmentOf;

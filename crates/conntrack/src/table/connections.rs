@@ -3,8 +3,8 @@
 use netvm_flow_table::NoMemory;
 use netvm_wire::FlowHasher;
 
-use super::quotas::{Counts, Exceeded, Origins};
-use super::slots::Slots;
+use super::bounds::quotas::{Counts, Exceeded, Origins};
+use super::bounds::slots::Slots;
 use crate::Packet;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};

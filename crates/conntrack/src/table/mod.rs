@@ -1,12 +1,11 @@
 //! The table of connections: [`Connections`].
 
+mod bounds;
 mod confirm;
 mod connections;
 mod moves;
 mod nat64;
 mod proxy;
-mod quotas;
-mod slots;
 mod track;
 mod translate;
 mod views;

@@ -17,7 +17,7 @@ use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
-use crate::worker::state::connections::{Headers, WorkerConnections, rule_number};
+use crate::worker::state::connections::{Headers, ReceivedBy, WorkerConnections, rule_number};
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
 pub(crate) struct PerConnection {
@@ -36,7 +36,7 @@ impl Classify for PerConnection {
                 if let Some(nat) = &scope.snapshot.nat {
                     let packets = burst.batch.as_mut_slice();
                     failed = connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
-                    let at = (scope.side.port(), Zone(self.tracking.zone));
+                    let at = ReceivedBy { port: scope.side.port(), zone: Zone(self.tracking.zone) };
                     connections.ask_for_targets(nat, at, &mut keys[..count]);
                 }
                 cl.connections = Some(connections);
@@ -63,7 +63,8 @@ fn translate_families(connections: &mut WorkerConnections, zone: Zone, scope: &S
     let Burst { batch, results, .. } = burst;
     let accepted = |n: usize| u64::from(is_accepted(scope, results, n)) << n;
     let accepted = (0..batch.len()).fold(0, |bits, n| bits | accepted(n));
-    let failed = connections.translate_families(accepted, (from, zone), nat64, batch.as_mut_slice());
+    let by = ReceivedBy { port: from, zone };
+    let failed = connections.translate_families(accepted, by, nat64, batch.as_mut_slice());
     drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn translate(burst: &mut Dispatch<'_>, out: PortId) -> Step {
     split.nexts.fill(then);
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
         let Some(of) = connection_of(mbuf) else { continue };
-        if let Err(reason) = connections.translate_source(nat, (out, of), mbuf) {
+        if let Err(reason) = connections.translate_source(nat, out, of, mbuf) {
             *next = Next::drop_at(out, reason);
         }
     }

@@ -4,8 +4,8 @@ mod families;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, Connection, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet, Quotas,
-    Refusal, Rewrite, Target, Timeouts, Tracked, Translation, Zone,
+    Change, Config, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet, Quotas, Refusal,
+    Rewrite, Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
@@ -50,6 +50,13 @@ pub(crate) struct Headers {
     pub(crate) fronts: Box<[[u8; HEADER_BYTES]; BURST]>,
     /// Bytes of each that are the packet's.
     pub(crate) lengths: [u16; BURST],
+}
+
+/// Where packets arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedBy {
+    pub(crate) port: PortId,
+    pub(crate) zone: Zone,
 }
 
 /// Numbers that only grow.
@@ -174,7 +181,8 @@ impl WorkerConnections {
     }
 
     /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.
-    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, (from, zone): (PortId, Zone), keys: &mut [FlowKey]) {
+    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, by: ReceivedBy, keys: &mut [FlowKey]) {
+        let ReceivedBy { port: from, zone } = by;
         let mut new = self.new_packets(keys.len());
         while new != 0 {
             let n = new.trailing_zeros() as usize;
@@ -219,7 +227,7 @@ impl WorkerConnections {
             }
             set_connection(mbuf, OfConnection { connection: id.note(), is_reply });
             let front = &mut self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
-            match rewrite(connection, (Half::Destination, is_reply), front, mbuf) {
+            match rewrite(&connection.change(Half::Destination, is_reply), front, mbuf) {
                 Ok(true) => {
                     let is_read = read_destination(front, self.lengths[n], key).is_some();
                     failed |= u64::from(!is_read) << n;
@@ -236,7 +244,8 @@ impl WorkerConnections {
     pub(crate) fn translate_source(
         &mut self,
         nat: &Nat,
-        (out, of): (PortId, OfConnection),
+        out: PortId,
+        of: OfConnection,
         mbuf: &mut Mbuf,
     ) -> Result<(), DropReason> {
         let OfConnection { connection, is_reply } = of;
@@ -262,8 +271,8 @@ impl WorkerConnections {
             }
         }
         let known = self.table.get(id).ok_or(unsupported)?;
-        let half = (Half::Source, is_reply);
-        rewrite(known, half, &mut front[..copied], mbuf).map_err(|Incomplete| unsupported)?;
+        let source = known.change(Half::Source, is_reply);
+        rewrite(&source, &mut front[..copied], mbuf).map_err(|Incomplete| unsupported)?;
         forget_connection(mbuf);
         Ok(())
     }
@@ -325,17 +334,12 @@ fn track_forwarded(table: &mut Connections, packets: &[Packet<'_>], now: u32, tr
 }
 
 /// Rewrites one half of a packet, of which `front` is a private copy of the first bytes. Returns whether it changed.
-fn rewrite(
-    connection: &Connection,
-    (half, is_reply): (Half, bool),
-    front: &mut [u8],
-    mbuf: &mut Mbuf,
-) -> Result<bool, Incomplete> {
-    if !connection.changes(half, is_reply) {
+fn rewrite(change: &Change, front: &mut [u8], mbuf: &mut Mbuf) -> Result<bool, Incomplete> {
+    if !change.is_any() {
         return Ok(false);
     }
     let (length, is_partial) = (mbuf.pkt_len() as usize, mbuf.unfinished().is_some());
-    connection.rewrite(half, is_reply, &mut Rewrite { front, length, is_partial })?;
+    change.apply(&mut Rewrite { front, length, is_partial })?;
     mbuf.overwrite(front);
     Ok(true)
 }

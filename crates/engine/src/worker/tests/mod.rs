@@ -3,7 +3,6 @@
 mod actions;
 mod classify;
 mod connections;
-mod nat;
 mod offloads;
 mod queue;
 pub(super) mod rig;

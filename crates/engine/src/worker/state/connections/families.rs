@@ -8,7 +8,7 @@ use netvm_conntrack::nat64::{Front, Translated};
 use netvm_conntrack::{NextPacket, Origin, Packet, Tracked, Zone};
 use netvm_wire::{ConnState, FlowKey, IpProto, parse_prefix};
 
-use super::WorkerConnections;
+use super::{ReceivedBy, WorkerConnections};
 use crate::ids::PortId;
 use crate::nat::Nat64Path;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
@@ -19,10 +19,11 @@ impl WorkerConnections {
     pub(crate) fn translate_families(
         &mut self,
         accepted: u64,
-        (from, zone): (PortId, Zone),
+        by: ReceivedBy,
         nat64: &Nat64Path,
         packets: &mut [Mbuf],
     ) -> u64 {
+        let ReceivedBy { port: from, zone } = by;
         let mut failed = 0;
         for (n, mbuf) in packets.iter_mut().enumerate() {
             let (tracked, key) = (self.tracked[n], self.keys[n]);

@@ -8,7 +8,7 @@ use netvm_model::{
 };
 use netvm_wire::{FrameBuilder, PortRange};
 
-use super::rig::{Rig, mac};
+use super::super::rig::{Rig, mac};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::worker::{Command, WorkerConnections};

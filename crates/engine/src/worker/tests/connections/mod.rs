@@ -1,5 +1,7 @@
 //! Ports that track connections, in a whole worker: states in rules, and what begins a connection.
 
+mod nat;
+
 use netvm_model::{ConnectionsConfig, Forward, Host, PortConfig, PortPolicy};
 use netvm_wire::{ConnState, FrameBuilder, TcpFlags};
 

@@ -47,7 +47,7 @@ impl Count {
 }
 
 /// What a connection counts for.
-pub(super) struct Origins {
+pub(crate) struct Origins {
     /// The part of its source by which sources are counted: all of an IPv4 address, 64 bits of an IPv6 address.
     prefix: Address,
     zone: Zone,
@@ -55,7 +55,7 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    pub(super) fn of(connection: &Connection) -> Self {
+    pub(crate) fn of(connection: &Connection) -> Self {
         let original = connection.original();
         let v6_prefix = || Address::from_v6_bits(original.source.v6_bits() & !u128::from(u64::MAX));
         let prefix = if original.source.is_v4() { original.source } else { v6_prefix() };
@@ -70,7 +70,7 @@ impl Origins {
 
 /// The quota that a connection would exceed.
 #[derive(Clone, Copy)]
-pub(super) enum Exceeded {
+pub(crate) enum Exceeded {
     Source,
     Port,
     Zone,
@@ -124,7 +124,7 @@ impl Counts {
     }
 
     /// Whether there may be another connection, at this stage.
-    pub(super) fn admit(&self, hasher: &FlowHasher, of: &Origins, stage: Stage) -> Result<(), Exceeded> {
+    pub(crate) fn admit(&self, hasher: &FlowHasher, of: &Origins, stage: Stage) -> Result<(), Exceeded> {
         let exceeds = |count: u32, quota: u32| quota != 0 && count >= quota;
         let source = self.source(of.hash(hasher), of);
         let source = source.map_or(Count::ZERO, |it| self.sources.at(it as usize).count);
@@ -143,7 +143,7 @@ impl Counts {
     }
 
     /// Counts a connection, which is half-open.
-    pub(super) fn add(&mut self, hasher: &FlowHasher, of: &Origins) {
+    pub(crate) fn add(&mut self, hasher: &FlowHasher, of: &Origins) {
         if let Some(count) = self.ports.get_mut(usize::from(of.port)) {
             count.add();
         }
@@ -168,7 +168,7 @@ impl Counts {
     }
 
     /// Notes that a connection has become half-open, or is no longer so.
-    pub(super) fn follow_half_open(&mut self, hasher: &FlowHasher, of: &Origins, is_half_open: bool) {
+    pub(crate) fn follow_half_open(&mut self, hasher: &FlowHasher, of: &Origins, is_half_open: bool) {
         if let Some(count) = self.ports.get_mut(usize::from(of.port)) {
             count.follow_half_open(is_half_open);
         }
@@ -178,7 +178,7 @@ impl Counts {
     }
 
     /// Undoes [`Counts::add`], from this stage.
-    pub(super) fn remove(&mut self, hasher: &FlowHasher, of: &Origins, stage: Stage) {
+    pub(crate) fn remove(&mut self, hasher: &FlowHasher, of: &Origins, stage: Stage) {
         if let Some(count) = self.ports.get_mut(usize::from(of.port)) {
             count.remove(stage);
         }

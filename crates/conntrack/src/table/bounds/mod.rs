@@ -1,0 +1,4 @@
+//! What bounds a table: its slots, and quotas.
+
+pub(super) mod quotas;
+pub(super) mod slots;
