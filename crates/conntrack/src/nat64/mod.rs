@@ -5,11 +5,11 @@
 //!                  new ends ─────────┘
 //! ```
 //!
-//! [`Connections::confirm_nat64`](crate::Connections::confirm_nat64) begins connections with one end in each family, the
-//! sessions of RFC 6146, and [`Connections::translate_family`](crate::Connections::translate_family) translates their
-//! packets. [`translate`] itself keeps no state: it is told which ends the packet gets, for an ICMP error also those of the packet that
+//! [`translate`] keeps no state: it is told which ends the packet gets, for an ICMP error also those of the packet that
 //! it is about. It reads and writes headers alone. Checksums are adjusted, not computed (RFC 1624), so the payload is
-//! neither needed nor touched.
+//! neither needed nor touched. Connections with an end in each family are the sessions of RFC 6146:
+//! [`Connections::confirm_nat64`](crate::Connections::confirm_nat64) begins them, and
+//! [`Connections::translate_family`](crate::Connections::translate_family) translates their packets.
 //!
 //! - Traffic class, hop limit and payload stay. The router that forwards the packet decrements the hop limit.
 //! - IPv4 options and IPv6 extension headers are left out. A fragment header becomes the fields of IPv4, and back.

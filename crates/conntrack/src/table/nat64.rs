@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The mappings of sources are the binding information base, and these connections the sessions. A packet to the end of
-//! a pool begins a connection in the other direction, if the pool filters independently of the other end, or if it comes
-//! from an end of a pool itself (section 3.8, hairpinning): the IPv4 packet that a host's packet became is tracked anew.
+//! a pool begins a connection in the other direction, if the pool filters independently of the other end, or if it
+//! comes from an end of a pool itself (section 3.8, hairpinning): the IPv4 packet that a host's packet became is
+//! tracked anew.
 
 use netvm_wire::Address;
 
@@ -143,8 +144,8 @@ impl Connections {
 
 impl Connection {
     /// The ends of a packet of this connection, and of the packet that it is about if it is an error, in the other
-    /// family. An error that a router on the way has sent comes from the router in IPv6; in IPv4, where the router has no
-    /// address, from the host.
+    /// family. An error that a router on the way has sent comes from the router in IPv6; in IPv4, where the router has
+    /// no address, from the host.
     fn other_ends(&self, next: &NextPacket<'_>, prefix: &Prefix) -> [Ends; 2] {
         let direction = usize::from(next.is_reply);
         let (here, there) = (&self.tuples[direction], &self.tuples[1 - direction]);

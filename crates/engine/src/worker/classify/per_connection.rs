@@ -17,7 +17,7 @@ use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
-use crate::worker::state::connections::{Headers, ReceivedBy, WorkerConnections, rule_number};
+use crate::worker::state::connections::{Entrance, Headers, ReceivedBy, WorkerConnections, rule_number};
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
 
 pub(crate) struct PerConnection {
@@ -63,8 +63,8 @@ fn translate_families(connections: &mut WorkerConnections, zone: Zone, scope: &S
     let Burst { batch, results, .. } = burst;
     let accepted = |n: usize| u64::from(is_accepted(scope, results, n)) << n;
     let accepted = (0..batch.len()).fold(0, |bits, n| bits | accepted(n));
-    let by = ReceivedBy { port: from, zone };
-    let failed = connections.translate_families(accepted, by, nat64, batch.as_mut_slice());
+    let failed =
+        connections.translate_families(accepted, Entrance { from, zone, nat64 }, batch.as_mut_slice());
     drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
 }
 

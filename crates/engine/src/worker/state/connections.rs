@@ -20,6 +20,7 @@ use crate::nat::{Nat, SourceChoice};
 use crate::policy::Tracking;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
 use crate::worker::packet::mark::{OfConnection, forget_connection, set_connection, state_of};
+pub(crate) use families::Entrance;
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;

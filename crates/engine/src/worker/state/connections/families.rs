@@ -8,10 +8,19 @@ use netvm_conntrack::nat64::{Front, Translated};
 use netvm_conntrack::{NextPacket, Origin, Packet, Tracked, Zone};
 use netvm_wire::{ConnState, FlowKey, IpProto, parse_prefix};
 
-use super::{ReceivedBy, WorkerConnections};
+use super::WorkerConnections;
 use crate::ids::PortId;
 use crate::nat::Nat64Path;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
+
+/// Where packets arrive that may change their family.
+#[derive(Clone, Copy)]
+pub(crate) struct Entrance<'a> {
+    pub(crate) from: PortId,
+    pub(crate) zone: Zone,
+    /// NAT64 of its router.
+    pub(crate) nat64: &'a Nat64Path,
+}
 
 impl WorkerConnections {
     /// Translates the packets of a burst (bit mask) whose connections have an end in each family. Returns those that
@@ -19,11 +28,9 @@ impl WorkerConnections {
     pub(crate) fn translate_families(
         &mut self,
         accepted: u64,
-        by: ReceivedBy,
-        nat64: &Nat64Path,
+        by: Entrance<'_>,
         packets: &mut [Mbuf],
     ) -> u64 {
-        let ReceivedBy { port: from, zone } = by;
         let mut failed = 0;
         for (n, mbuf) in packets.iter_mut().enumerate() {
             let (tracked, key) = (self.tracked[n], self.keys[n]);
@@ -32,9 +39,10 @@ impl WorkerConnections {
             }
             let front = self.headers.fronts[n];
             let at_hand = &front[..usize::from(self.headers.lengths[n])];
-            let packet = Packet { key: &key, zone, front: at_hand, length: self.lengths[n] as usize };
-            let done = self.translate_family(&packet, &tracked, nat64, mbuf);
-            let done = done.and_then(|()| self.turn_back(from, zone, nat64, mbuf));
+            let packet =
+                Packet { key: &key, zone: by.zone, front: at_hand, length: self.lengths[n] as usize };
+            let done = self.translate_family(&packet, &tracked, by.nat64, mbuf);
+            let done = done.and_then(|()| self.turn_back(by, mbuf));
             failed |= u64::from(done.is_none()) << n;
         }
         failed
@@ -50,7 +58,8 @@ impl WorkerConnections {
     }
 
     /// Translates a packet once more, if it leads to the end outside of a host.
-    fn turn_back(&mut self, from: PortId, zone: Zone, nat64: &Nat64Path, mbuf: &mut Mbuf) -> Option<()> {
+    fn turn_back(&mut self, by: Entrance<'_>, mbuf: &mut Mbuf) -> Option<()> {
+        let Entrance { from, zone, nat64 } = by;
         let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
         let copied = read_front(mbuf, &mut front, &mut key).ok()?;
         if !nat64.has(key.destination) {
