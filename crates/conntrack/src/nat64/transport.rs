@@ -20,10 +20,10 @@ pub(super) enum Sums {
     About,
 }
 
-/// The begin of a header that is copied: its length, and where the checksum is.
+/// The fixed part of a header, which is copied: its length, and where the checksum is.
 const fn begin_of(protocol: IpProto) -> Option<(usize, usize)> {
     match protocol {
-        IpProto::TCP => Some((18, 16)),
+        IpProto::TCP => Some((20, 16)),
         IpProto::UDP => Some((8, 6)),
         IpProto::ICMP | IpProto::ICMPV6 => Some((8, 2)),
         _ => None,
