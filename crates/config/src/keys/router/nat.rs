@@ -166,29 +166,41 @@ pub(super) fn check(source: &SourceNat, reader: &Reader<'_>, addresses: &str) {
         reader.conflict(first, second).help("keep one of them").keep();
         return;
     }
-    let ports = u32::from(source.ports.last()) - u32::from(source.ports.first()) + 1;
     match &source.allocation {
-        PortAllocation::Blocks { size, .. } if !ports.is_multiple_of((*size).into()) => {
-            let (size, first) = (u32::from(*size), u32::from(source.ports.first()));
-            let help = match ports / size {
-                0 => format!("choose a `size` of at most {ports}"),
-                whole => format!(
-                    "set `ports = \"{first}-{}\"`, or choose another `size`",
-                    first + whole * size - 1
-                ),
-            };
-            reader
-                .note(
-                    Kind::BadValue,
-                    format!("blocks of {size} ports do not divide the {ports} ports of the pool"),
-                )
-                .at(reader.place.of("blocks"), "some ports would be in no block")
-                .help(help)
-                .keep();
-        }
+        PortAllocation::Blocks { size, .. } => check_blocks(source.ports, (*size).into(), reader),
         PortAllocation::Deterministic { inside } => check_inside(source, *inside, reader, addresses),
         _ => {}
     }
+}
+
+/// Checks that blocks of this size, which begin at its multiples, are all of the ports.
+fn check_blocks(ports: PortRange, size: u32, reader: &Reader<'_>) {
+    let place = reader.place.of("blocks");
+    if !size.is_power_of_two() {
+        let lower = 1 << size.ilog2();
+        reader
+            .note(Kind::BadValue, format!("blocks of {size} ports"))
+            .at(place, "the `size` of blocks is a power of two")
+            .help(format!("choose {lower} or {}", lower * 2))
+            .keep();
+        return;
+    }
+    let (first, end) = (u32::from(ports.first()), u32::from(ports.last()) + 1);
+    let (whole_first, whole_end) = (first.next_multiple_of(size), end / size * size);
+    if (first, end) == (whole_first, whole_end) {
+        return;
+    }
+    let help = if whole_first < whole_end {
+        format!("set `ports = \"{whole_first}-{}\"`, or choose a smaller `size`", whole_end - 1)
+    } else {
+        "choose a smaller `size`".to_owned()
+    };
+    let (first, last) = (ports.first(), ports.last());
+    reader
+        .note(Kind::BadValue, format!("blocks of {size} ports are not all of the ports {first}-{last}"))
+        .at(place, "begin at multiples of their size, so some ports would be in no block")
+        .help(help)
+        .keep();
 }
 
 /// Checks that a deterministic pool has ports for each address inside.

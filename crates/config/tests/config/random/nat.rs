@@ -40,8 +40,9 @@ fn source() -> impl Strategy<Value = SourceNat> {
         Just(NatAddresses::Ranges(vec!["2001:db8::5".parse().unwrap()])),
     ];
     let filtering = select(vec![Filtering::AddressAndPort, Filtering::EndpointIndependent]);
-    (addresses, filtering, 0u16..8, 1u16..64).prop_map(|(addresses, filtering, allocation, blocks)| {
+    (addresses, filtering, 0u16..8, 0u16..7).prop_map(|(addresses, filtering, allocation, order)| {
         let source = SourceNat { addresses, filtering, ..SourceNat::default() };
+        let blocks = 1 << order;
         let allocation = match allocation {
             0..4 => PortAllocation::Any,
             4..6 => PortAllocation::Blocks { size: blocks, most: 3 },

@@ -178,10 +178,11 @@ snat = "198.51.100.32/31" | snat = "203.0.113.8-203.0.113.9" | 0 | duplicate | r
 snat = "198.51.100.32/31" | snat = "198.51.100.64-198.51.100.65" | 0 | duplicate | its own addresses
 ports = "2048-65535" | ports = "0-65535" | 0 | bad_value | from 1 to 65535
 ports = "2048-65535" | ports = "1024-1023" | 0 | bad_value | write 1023-1024
-ports = "2048-65535" | ports = "512-65023" | 0 | well_known_ports | begin at 1024
-size = 1024 | size = 1000 | 0 | bad_value | set `ports = "2048-65047"`
+ports = "2048-65535"⏎blocks = { size = 1024, | ports = "512-65023"⏎blocks = { size = 512, | 0 | well_known_ports | begin at 1024
+size = 1024 | size = 1000 | 0 | bad_value | choose 512 or 1024
+size = 1024 | size = 4096 | 0 | bad_value | set `ports = "4096-65535"`
 size = 1024 | size = 0 | 0 | bad_value | from 1 to 32768
-ports = "2048-65535" | ports = "2048-2100" | 1 | bad_value | at most 53
+ports = "2048-65535" | ports = "2048-2100" | 1 | bad_value | choose a smaller `size`
 blocks = { size = 1024, most = 2 } | blocks = { size = 1024 }⏎inside = "100.64.0.0/22" | 1 | conflict | keep one
 inside = "100.64.0.0/22" | inside = "100.64.0.0/16" | 0 | bad_value | enough for 1008 of them
 inside = "100.64.0.0/22" | inside = "2001:db8::/120" | 0 | conflict | of the same family
