@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::message::Clock;
+use super::ipfix::Clock;
 use crate::entry::{NameKind, Record};
 use crate::key::Endpoints;
 

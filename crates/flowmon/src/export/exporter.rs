@@ -4,16 +4,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use rtrb::Consumer;
 
-use super::collector::{Collector, Target};
 use super::eve::{Drops, Eve};
-use super::ipfix::Ipfix;
+use super::ipfix::{Collector, Ipfix, Item, NatEvent, Target};
 use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
+use super::rings::Rings;
 use super::view::{Heaviest, Shared, Totals, View};
 use crate::entry::Record;
 
@@ -45,6 +45,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Exporter {
     rings: Sender<Consumer<Record>>,
+    nat: Sender<Consumer<NatEvent>>,
     drops: Sender<Drops>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
@@ -66,14 +67,15 @@ impl Exporter {
         });
         let eve = eve.transpose()?;
         let (sender, receiver) = channel();
+        let (nat, nat_receiver) = channel();
         let (drops, dropped) = channel();
         let shared = Arc::new(Shared::default());
         let ipfix = collector.map(|collector| Ipfix::new(collector, options, Arc::clone(&shared)));
         let mut task = Task {
             program: options.program,
-            incoming: Some(receiver),
+            flows: Rings::new(receiver),
+            nat: Rings::new(nat_receiver),
             dropped,
-            rings: Vec::new(),
             ipfix,
             eve,
             eve_failed: false,
@@ -83,13 +85,20 @@ impl Exporter {
         };
         let thread = thread::Builder::new().name("export".into()).spawn(move || task.run());
         let thread = thread.map_err(StartError::Thread)?;
-        Ok(Self { rings: sender, drops, shared, thread })
+        Ok(Self { rings: sender, nat, drops, shared, thread })
     }
 
     /// Hands the thread the ring of one more meter.
     pub fn add(&self, ring: Consumer<Record>) {
         // If the thread has ended, records are lost, and the meter counts them.
         let _ = self.rings.send(ring);
+    }
+
+    /// Hands the thread a ring of NAT events, which go to the collector. What finds a ring full is lost: its producer
+    /// counts it.
+    pub fn add_nat(&self, ring: Consumer<NatEvent>) {
+        // As above.
+        let _ = self.nat.send(ring);
     }
 
     /// Writes dropped packets to the eve file, if there is one.
@@ -119,7 +128,7 @@ impl Exporter {
     /// Waits until the records of all meters, which must have ended, are exported or lost. Returns the sums.
     #[must_use]
     pub fn finish(self) -> Totals {
-        drop((self.rings, self.drops));
+        drop((self.rings, self.nat, self.drops));
         // A panic of the thread has been printed.
         let _ = self.thread.join();
         self.shared.totals()
@@ -128,10 +137,9 @@ impl Exporter {
 
 struct Task {
     program: &'static str,
-    /// `None` when no more meters come.
-    incoming: Option<Receiver<Consumer<Record>>>,
+    flows: Rings<Record>,
+    nat: Rings<NatEvent>,
     dropped: Receiver<Drops>,
-    rings: Vec<Consumer<Record>>,
     ipfix: Option<Ipfix>,
     eve: Option<Eve>,
     eve_failed: bool,
@@ -144,8 +152,7 @@ impl Task {
     fn run(&mut self) {
         let mut published = Instant::now();
         loop {
-            self.take_rings();
-            let taken = self.take_records();
+            let taken = self.take_records() + self.take_nat_events();
             while let Ok(drops) = self.dropped.try_recv() {
                 let written = self.eve.as_mut().map_or(Ok(()), |eve| eve.write_drops(&drops));
                 self.note_eve(&written);
@@ -158,7 +165,7 @@ impl Task {
                 self.publish();
             }
             if taken == 0 {
-                if self.incoming.is_none() && self.rings.is_empty() {
+                if self.flows.have_ended() && self.nat.have_ended() {
                     break;
                 }
                 thread::sleep(IDLE_INTERVAL);
@@ -170,32 +177,36 @@ impl Task {
         self.publish();
     }
 
-    fn take_rings(&mut self) {
-        while let Some(incoming) = &self.incoming {
-            match incoming.try_recv() {
-                Ok(ring) => self.rings.push(ring),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => self.incoming = None,
-            }
-        }
-    }
-
     /// Takes what the rings have, as far as there is room for it.
     fn take_records(&mut self) -> usize {
-        let mut taken = 0;
-        let mut rings = std::mem::take(&mut self.rings);
-        rings.retain_mut(|ring| {
-            // Asked first: what a meter that has ended had pushed is here then.
-            let ended = ring.is_abandoned();
-            while self.ipfix.as_ref().is_none_or(Ipfix::has_room) {
-                let Ok(record) = ring.pop() else { return !ended };
-                taken += 1;
-                self.take(&record);
-            }
-            true
-        });
-        self.rings = rings;
+        let (mut flows, mut taken) = (std::mem::take(&mut self.flows), 0);
+        flows.take_new();
+        while self.has_room()
+            && let Some(record) = flows.pop()
+        {
+            taken += 1;
+            self.take(&record);
+        }
+        self.flows = flows;
         taken
+    }
+
+    fn take_nat_events(&mut self) -> usize {
+        let mut taken = 0;
+        self.nat.take_new();
+        while self.has_room()
+            && let Some(event) = self.nat.pop()
+        {
+            taken += 1;
+            if let Some(ipfix) = &mut self.ipfix {
+                ipfix.push(Item::Nat(event));
+            }
+        }
+        taken
+    }
+
+    fn has_room(&self) -> bool {
+        self.ipfix.as_ref().is_none_or(Ipfix::has_room)
     }
 
     fn take(&mut self, record: &Record) {
@@ -205,7 +216,7 @@ impl Task {
             self.note_eve(&written);
         }
         if let Some(ipfix) = &mut self.ipfix {
-            ipfix.push(record);
+            ipfix.push(Item::Flow(*record));
         }
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::collector::Target;
-use super::message::Clock;
+use super::ipfix::{Clock, Target};
 
 /// Pause when there is nothing to do.
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(5);

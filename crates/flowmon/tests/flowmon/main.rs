@@ -5,3 +5,4 @@ mod collector;
 mod common;
 mod frames;
 mod model;
+mod nat;

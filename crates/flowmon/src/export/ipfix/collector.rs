@@ -86,7 +86,7 @@ enum Socket {
 }
 
 /// A session with a collector, or attempts at one.
-pub(super) struct Collector {
+pub(in crate::export) struct Collector {
     target: Target,
     addresses: Vec<SocketAddr>,
     socket: Option<Socket>,
@@ -104,7 +104,7 @@ impl Collector {
     ///
     /// # Errors
     /// The resolver's, if the host has no address.
-    pub(super) fn new(target: &Target) -> io::Result<Self> {
+    pub(in crate::export) fn new(target: &Target) -> io::Result<Self> {
         let addresses: Vec<_> = target.host.to_socket_addrs()?.collect();
         if addresses.is_empty() {
             return Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));

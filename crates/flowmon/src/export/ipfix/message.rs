@@ -1,8 +1,8 @@
 //! IPFIX messages (RFC 7011 section 3). In: records. Out: messages of at most a given size, with the templates that the
 //! collector does not have yet.
 
-use super::template::{SAMPLING, Template, describe_sampling, write_sampling};
-use crate::entry::Record;
+use super::item::Item;
+use super::template::{SAMPLING, describe, describe_sampling, write_sampling};
 
 const VERSION: u16 = 10;
 const HEADER: usize = 16;
@@ -52,7 +52,7 @@ pub(super) struct Messages {
     records: u32,
     /// Start and number of the open set.
     set: Option<(usize, u16)>,
-    announced: [bool; Template::COUNT],
+    announced: [bool; Item::TEMPLATES],
     sampling_is_due: bool,
 }
 
@@ -68,7 +68,7 @@ impl Messages {
             sequence: 0,
             records: 0,
             set: None,
-            announced: [false; Template::COUNT],
+            announced: [false; Item::TEMPLATES],
             sampling_is_due: sampling > 1,
         };
         messages.begin();
@@ -90,7 +90,7 @@ impl Messages {
 
     /// Announces each template again before its next use (RFC 7011 section 8.4).
     pub(super) fn forget_templates(&mut self) {
-        self.announced = [false; Template::COUNT];
+        self.announced = [false; Item::TEMPLATES];
         self.sampling_is_due = self.sampling > 1;
     }
 
@@ -105,7 +105,7 @@ impl Messages {
     }
 
     /// Adds a record; false if the message has no room: take it first.
-    pub(super) fn add(&mut self, record: &Record) -> bool {
+    pub(super) fn add(&mut self, item: &Item) -> bool {
         let before = (self.bytes.len(), self.set, self.announced, self.sampling_is_due, self.records);
         if self.sampling_is_due {
             self.sampling_is_due = false;
@@ -114,14 +114,14 @@ impl Messages {
             self.append(SAMPLING, |out| write_sampling(interval, out));
             self.records += 1;
         }
-        let template = Template::of(record);
-        if let Some(known) = self.announced.get_mut(template.index())
+        let id = item.template_id();
+        if let Some(known) = self.announced.get_mut(item.template_index())
             && !std::mem::replace(known, true)
         {
-            self.append(TEMPLATE_SET, |out| template.describe(out));
+            self.append(TEMPLATE_SET, |out| describe(id, &item.fields(), out));
         }
         let clock = self.clock;
-        self.append(template.id(), |out| template.write(record, |cycles| clock.millis(cycles), out));
+        self.append(id, |out| item.write(&clock, out));
         self.records += 1;
         if self.bytes.len() > self.limit && before.4 > 0 {
             self.bytes.truncate(before.0);
@@ -176,7 +176,7 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::EndReason;
+    use crate::entry::{EndReason, Record};
     use crate::meter::{Meter, Settings};
     use crate::table::Tagged;
     use crate::testing::frame;
@@ -213,7 +213,7 @@ mod tests {
         let records = records(100);
         let mut rest = records.iter().peekable();
         while rest.peek().is_some() {
-            while let Some(record) = rest.next_if(|record| messages.add(record)) {
+            while let Some(record) = rest.next_if(|record| messages.add(&Item::Flow(**record))) {
                 assert_eq!(record.ingress, 3);
             }
             let count = messages.take(1_700_000_001, &mut out);
@@ -230,10 +230,10 @@ mod tests {
         }
         assert_eq!((sent, templates), (100, 1));
         messages.forget_templates();
-        assert!(messages.add(&records[0]) && messages.take(0, &mut out) == 1);
+        assert!(messages.add(&Item::Flow(records[0])) && messages.take(0, &mut out) == 1);
         assert_eq!(half(&out, HEADER), TEMPLATE_SET, "announced again");
         messages.restart();
-        assert!(messages.add(&records[0]) && messages.take(0, &mut out) == 1);
+        assert!(messages.add(&Item::Flow(records[0])) && messages.take(0, &mut out) == 1);
         assert_eq!(word(&out, 8), 0, "a new session counts from 0");
     }
 

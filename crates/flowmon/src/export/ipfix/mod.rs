@@ -1,5 +1,11 @@
 //! Records on their way to a collector by IPFIX.
 
+mod collector;
+mod item;
+mod message;
+mod nat;
+mod template;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -7,11 +13,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::collector::{Collector, Sent, Transport};
-use super::message::Messages;
+pub use collector::{ParseTargetError, Target, Transport};
+pub(super) use item::Item;
+pub use message::Clock;
+pub use nat::{NatBlock, NatEnd, NatEvent, NatEventKind, NatSession};
+
+pub(super) use collector::Collector;
+use collector::Sent;
+use message::Messages;
+
 use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
 use super::view::Shared;
-use crate::entry::Record;
 
 /// Records that wait for a collector; when it is away, older ones are lost.
 const WAITING: usize = 16_384;
@@ -25,7 +37,7 @@ pub(super) struct Ipfix {
     program: &'static str,
     collector: Collector,
     messages: Messages,
-    waiting: VecDeque<Record>,
+    waiting: VecDeque<Item>,
     /// A whole message that the collector has not taken yet, and its records.
     message: Option<(Vec<u8>, u32)>,
     spare: Vec<u8>,
@@ -68,11 +80,11 @@ impl Ipfix {
         self.away.is_some() || self.waiting.len() < WAITING
     }
 
-    pub(super) fn push(&mut self, record: &Record) {
+    pub(super) fn push(&mut self, record: Item) {
         if self.waiting.len() >= WAITING && self.waiting.pop_front().is_some() {
             self.lose(1);
         }
-        self.waiting.push_back(*record);
+        self.waiting.push_back(record);
     }
 
     fn lose(&self, records: u64) {

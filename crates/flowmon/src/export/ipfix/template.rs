@@ -26,13 +26,13 @@ pub(super) struct Template {
 }
 
 #[derive(Clone, Copy)]
-struct Field {
+pub(super) struct Field {
     id: u16,
     length: u16,
     enterprise: u32,
 }
 
-const fn iana(id: u16, length: u16) -> Field {
+pub(super) const fn iana(id: u16, length: u16) -> Field {
     Field { id, length, enterprise: 0 }
 }
 
@@ -73,7 +73,7 @@ impl Template {
         FIRST + self.index() as u16
     }
 
-    fn fields(self) -> Vec<Field> {
+    pub(super) fn fields(self) -> Vec<Field> {
         let mut fields = COMMON.to_vec();
         match self.kind {
             Kind::Ipv4 => fields.extend([iana(8, 4), iana(12, 4)]),
@@ -98,21 +98,6 @@ impl Template {
             Some(NameKind::TlsServer) => fields.push(Field { id: 294, length: VARIABLE, enterprise: CERT }),
         }
         fields
-    }
-
-    /// Appends the template record.
-    pub(super) fn describe(self, out: &mut Vec<u8>) {
-        let fields = self.fields();
-        out.extend(self.id().to_be_bytes());
-        out.extend((fields.len() as u16).to_be_bytes());
-        for Field { id, length, enterprise } in fields {
-            let bit = if enterprise == 0 { 0 } else { 0x8000 };
-            out.extend((id | bit).to_be_bytes());
-            out.extend(length.to_be_bytes());
-            if enterprise != 0 {
-                out.extend(enterprise.to_be_bytes());
-            }
-        }
     }
 
     /// Appends a data record; `millis` turns its times into Unix milliseconds.
@@ -158,6 +143,20 @@ impl Template {
             // At most 127 bytes: the short form of a length (RFC 7011 section 7).
             out.push(name.as_str().len() as u8);
             out.extend(name.as_str().as_bytes());
+        }
+    }
+}
+
+/// Appends a template record.
+pub(super) fn describe(id: u16, fields: &[Field], out: &mut Vec<u8>) {
+    out.extend(id.to_be_bytes());
+    out.extend((fields.len() as u16).to_be_bytes());
+    for Field { id, length, enterprise } in fields {
+        let bit = if *enterprise == 0 { 0 } else { 0x8000 };
+        out.extend((id | bit).to_be_bytes());
+        out.extend(length.to_be_bytes());
+        if *enterprise != 0 {
+            out.extend(enterprise.to_be_bytes());
         }
     }
 }

@@ -1,0 +1,146 @@
+//! NAT events as Wireshark's dissector and nfdump's collector read them.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use netvm_capture::{CaptureWriter, Timestamp, WriterOptions};
+use netvm_flowmon::export::{Exporter, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession};
+use netvm_wire::{Address, FrameBuilder, IpProto, MacAddr, PortRange};
+use rtrb::RingBuffer;
+
+use crate::common::{Nfcapd, clock, options};
+
+fn address(text: &str) -> Address {
+    text.parse::<std::net::IpAddr>().unwrap().into()
+}
+
+fn end(text: &str, port: u16) -> NatEnd {
+    NatEnd { address: address(text), port }
+}
+
+fn session(source: [NatEnd; 2], destination: [NatEnd; 2]) -> NatSession {
+    NatSession { protocol: IpProto::UDP, source, destination }
+}
+
+/// One event of each kind and family.
+fn events() -> Vec<NatEvent> {
+    let remote = end("198.51.100.7", 53);
+    let nat44 = session([end("10.0.0.1", 1000), end("203.0.113.1", 40_000)], [remote, remote]);
+    let nat64 = session(
+        [end("2001:db8::1", 1001), end("203.0.113.1", 40_001)],
+        [end("64:ff9b::c633:6407", 53), remote],
+    );
+    let nat66 = session(
+        [end("fd00::1", 1002), end("2001:db8::9", 40_002)],
+        [end("2001:db8::7", 53), end("2001:db8::7", 53)],
+    );
+    let block = |inside: &str| NatBlock {
+        inside: address(inside),
+        outside: address("203.0.113.1"),
+        ports: PortRange::new(2048, 2559).unwrap(),
+    };
+    let exhausted =
+        |inside: &str| NatEventKind::PortsExhausted { inside: address(inside), protocol: IpProto::TCP };
+    let kinds = [
+        NatEventKind::SessionBegan(nat44),
+        NatEventKind::SessionEnded(nat44),
+        NatEventKind::SessionBegan(nat64),
+        NatEventKind::SessionEnded(nat64),
+        NatEventKind::SessionBegan(nat66),
+        NatEventKind::SessionEnded(nat66),
+        NatEventKind::BlockAssigned(block("10.0.0.1")),
+        NatEventKind::BlockReleased(block("10.0.0.1")),
+        NatEventKind::BlockAssigned(block("2001:db8::1")),
+        exhausted("10.0.0.1"),
+        exhausted("2001:db8::1"),
+    ];
+    let event = |(n, what)| NatEvent { at: clock().cycles + n * 1_000_000, zone: 7, what };
+    (0u64..).zip(kinds).map(event).collect()
+}
+
+/// Exports events to a target.
+fn export(target: &str, events: &[NatEvent]) {
+    let exporter = Exporter::start(&options(Some(target.parse().unwrap()))).unwrap();
+    let (mut producer, consumer) = RingBuffer::new(events.len());
+    exporter.add_nat(consumer);
+    events.iter().for_each(|event| producer.push(*event).unwrap());
+    drop(producer);
+    let totals = exporter.finish();
+    assert_eq!((totals.exported, totals.lost), (events.len() as u64, 0));
+}
+
+/// Writes the datagrams of a socket as a capture of packets to IPFIX's port.
+fn capture(socket: &UdpSocket, path: &Path) {
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut writer = CaptureWriter::create(path, WriterOptions::default()).unwrap();
+    let mut message = [0; 2000];
+    while let Ok(length) = socket.recv(&mut message) {
+        let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
+        let builder = builder.ip([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let frame = builder.udp(9999, 4739).payload(&message[..length]).to_vec().unwrap();
+        writer.write(Timestamp::default(), frame.len() as u32, &frame).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// The values of a field in the order of the records, as tshark reads them.
+fn field(path: &Path, name: &str) -> Option<Vec<String>> {
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(path).args(["-d", "udp.port==4739,cflow", "-T", "fields", "-e", name]);
+    let Ok(output) = tshark.output() else {
+        println!("SKIP: tshark is not installed: apt-get install tshark");
+        return None;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(text.split([',', '\n']).filter(|it| !it.is_empty()).map(str::to_owned).collect())
+}
+
+#[test]
+fn tshark_reads_every_event_of_nat() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let events = events();
+    export(&format!("ipfix:udp:{}", socket.local_addr().unwrap()), &events);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nat.pcap");
+    capture(&socket, &path);
+    let Some(numbers) = field(&path, "cflow.nat_event") else { return };
+    assert_eq!(numbers, ["4", "5", "6", "7", "1", "2", "16", "17", "16", "12", "12"]);
+    let expected: [(&str, &[&str]); 18] = [
+        ("cflow.srcaddr", &["10.0.0.1"; 5]),
+        ("cflow.post_natsource_ipv4_address", &["203.0.113.1"; 7]),
+        (
+            "cflow.srcaddrv6",
+            &["2001:db8::1", "2001:db8::1", "fd00::1", "fd00::1", "2001:db8::1", "2001:db8::1"],
+        ),
+        ("cflow.dstaddr", &["198.51.100.7"; 2]),
+        ("cflow.dstaddrv6", &["64:ff9b::c633:6407", "64:ff9b::c633:6407", "2001:db8::7", "2001:db8::7"]),
+        ("cflow.post_natdestination_ipv4_address", &["198.51.100.7"; 4]),
+        ("cflow.srcport", &["1000", "1000", "1001", "1001", "1002", "1002"]),
+        ("cflow.post_naptsource_transport_port", &["40000", "40000", "40001", "40001", "40002", "40002"]),
+        ("cflow.dstport", &["53"; 6]),
+        ("cflow.post_naptdestination_transport_port", &["53"; 6]),
+        ("cflow.protocol", &["17", "17", "17", "17", "17", "17", "6", "6"]),
+        ("cflow.ingress_vrfid", &["7"; 11]),
+        ("cflow.post_nat_source_ipv6_address", &["2001:db8::9"; 2]),
+        ("cflow.post_nat_destination_ipv6_address", &["2001:db8::7"; 2]),
+        ("cflow.port_range_start", &["2048"; 3]),
+        ("cflow.port_range_end", &["2559"; 3]),
+        ("cflow.port_range_step_size", &["1"; 3]),
+        ("cflow.port_range_num_ports", &["512"; 3]),
+    ];
+    for (name, values) in expected {
+        assert_eq!(field(&path, name).unwrap(), values, "{name}");
+    }
+}
+
+#[test]
+fn nfcapd_takes_events_of_nat() {
+    let Some(collector) = Nfcapd::start() else { return };
+    export(&collector.target().to_string(), &events());
+    // They are no flows: they have no packets. It asserts that no message was bad.
+    let (packets, _) = collector.finish(0);
+    assert_eq!(packets, 0);
+}
