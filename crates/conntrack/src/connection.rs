@@ -4,7 +4,7 @@ use netvm_wire::IpProto;
 
 use crate::TICKS_PER_SECOND;
 use crate::config::Timeouts;
-use crate::nat::Mapped;
+use crate::mapped::Mapped;
 use crate::packet::tuple::Tuple;
 use crate::protocol::{SctpState, Stage, TcpEnd, TcpState, Transport};
 

@@ -32,6 +32,7 @@ mod config;
 mod connection;
 mod events;
 mod index;
+mod mapped;
 mod nat;
 pub mod nat64;
 mod numbers;
@@ -45,9 +46,11 @@ mod table;
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
 pub use events::{Cause, Event, Happened};
+pub use mapped::Filtering;
 pub use nat::{
     Allocation, BlockEvent, Change, Filtering, Half, Incomplete, Pool, Rewrite, Target, Translation,
     deterministic_inside_of,
+    Allocation, BlockEvent, Half, Incomplete, Pool, Rewrite, Target, Translation, deterministic_inside_of,
 };
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};

@@ -7,7 +7,7 @@
 use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{Address, FlowHasher, IpProto, PortRange};
 
-use super::mappings::Inside;
+use super::ends::Inside;
 use crate::index::Index;
 use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
@@ -66,6 +66,15 @@ impl Place {
     fn ports(&self) -> PortRange {
         PortRange::new(self.first, self.last()).unwrap_or(PortRange::single(self.first))
     }
+}
+
+/// Among which blocks a free one is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Among {
+    /// All of their ports are of these.
+    pub(crate) ports: PortRange,
+    /// A number that chooses the first.
+    pub(crate) start: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -147,13 +156,14 @@ impl Blocks {
         of_size.map(move |block| (block.place.ports(), block.counts[protocol] < size))
     }
 
-    /// The ports of blocks at an address outside, all within `ports`, that nobody has. `start` chooses the first.
+    /// The ports of blocks at an address outside that nobody has.
     pub(crate) fn vacant(
         &self,
         hasher: &FlowHasher,
         place: Place,
-        (ports, start): (PortRange, u32),
+        among: Among,
     ) -> impl Iterator<Item = PortRange> {
+        let Among { ports, start } = among;
         let size = u32::from(place.size);
         let first = u32::from(ports.first()).div_ceil(size);
         let count = ((u32::from(ports.last()) + 1) / size).saturating_sub(first);

@@ -2,7 +2,7 @@
 
 use netvm_wire::{Address, IpProto, checksum};
 
-use super::mappings::End;
+use super::ends::End;
 use crate::packet::headers::Layers;
 use crate::packet::tuple::Tuple;
 

@@ -4,32 +4,11 @@ use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{Address, FlowHasher, IpProto};
 
 use super::blocks::{Blocks, NO_BLOCK, Place};
-use super::mapped::Mapped;
+use super::ends::{End, Ends, Inside};
 use crate::index::Index;
+use crate::mapped::Mapped;
 use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
-
-/// An address and a port, or the identifier of ICMP queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub(crate) address: Address,
-    pub(crate) port: u16,
-}
-
-/// An end inside, by what tells ends apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inside {
-    pub(crate) end: End,
-    pub(crate) protocol: IpProto,
-    pub(crate) zone: Zone,
-}
-
-/// Both ends of a mapping.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
-    pub(crate) inside: Inside,
-    pub(crate) outside: End,
-}
 
 #[derive(Clone, Copy)]
 struct Mapping {

@@ -9,19 +9,19 @@
 mod blocks;
 mod deterministic;
 mod edit;
-mod mapped;
+mod ends;
 mod mappings;
 mod pool;
 mod rewrite;
 
 pub use blocks::BlockEvent;
-pub(crate) use blocks::{Blocks, Place};
+pub(crate) use blocks::{Among, Blocks, Place};
 pub use deterministic::deterministic_inside_of;
 pub(crate) use deterministic::share_of;
 pub(crate) use edit::Edit;
 pub use edit::Half;
-pub(crate) use mapped::{Mapped, block_size};
-pub(crate) use mappings::{End, Ends, Inside, Mappings};
-pub use pool::{Allocation, Filtering, Pool, Target, Translation};
+pub(crate) use ends::{End, Ends, Inside};
+pub(crate) use mappings::Mappings;
+pub use pool::{Allocation, Pool, Target, Translation};
 pub(crate) use pool::{Offer, can_be_translated, count, has_free_ports, offer};
 pub use rewrite::{Change, Incomplete, Rewrite};

@@ -2,6 +2,8 @@
 
 use netvm_wire::{Address, IpNet, IpProto, PortRange};
 
+use crate::mapped::Filtering;
+
 /// Addresses that stand for others, and their ports. A worker whose ports no other worker has gets all answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -35,16 +37,6 @@ pub enum Allocation {
         /// The addresses inside.
         inside: IpNet,
     },
-}
-
-/// Which packets from outside reach an end inside by its mapping (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filtering {
-    /// Those of the ends that it has sent to.
-    #[default]
-    AddressAndPort,
-    /// All.
-    EndpointIndependent,
 }
 
 /// A destination in place of another.

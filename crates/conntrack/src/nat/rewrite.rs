@@ -7,7 +7,7 @@
 use netvm_wire::IpProto;
 
 use super::edit::{Edit, Half};
-use super::mappings::End;
+use super::ends::End;
 use crate::connection::Connection;
 use crate::packet::headers::{Layers, Message, embedded, layers, message};
 

@@ -24,7 +24,7 @@
 use netvm_wire::{Address, IpProto};
 
 use crate::connection::{Connection, Origin};
-use crate::nat::Mapped;
+use crate::mapped::Mapped;
 use crate::packet::tuple::{Tuple, Zone};
 use crate::protocol::{ProxyPhase, SAVED_SCTP, SAVED_TCP, Sctp, Tcp, Transport};
 

@@ -11,8 +11,7 @@ use std::time::Instant;
 use rtrb::Consumer;
 
 use super::eve::{Drops, Eve};
-use super::ipfix::{Collector, Ipfix, Item, NatEvent, Target};
-use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
+use super::ipfix::{Collector, IDLE_INTERVAL, Ipfix, Item, MAX_MESSAGE_DELAY, NatEvent, Options, Target};
 use super::rings::Rings;
 use super::view::{Heaviest, Shared, Totals, View};
 use crate::entry::Record;

@@ -4,14 +4,12 @@
 mod eve;
 mod exporter;
 mod ipfix;
-mod options;
 mod rings;
 mod view;
 
 pub use eve::Drops;
 pub use exporter::{Exporter, StartError};
 pub use ipfix::{
-    Clock, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, ParseTargetError, Target, Transport,
+    Clock, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, ParseTargetError, Target, Transport,
 };
-pub use options::Options;
 pub use view::{Heaviest, NamedBytes, Talker, Totals, View};

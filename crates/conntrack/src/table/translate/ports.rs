@@ -3,9 +3,9 @@
 use netvm_wire::{FlowHasher, IpProto};
 
 use super::{inside, same_family};
+use crate::mapped::{Filtering, block_size};
 use crate::nat::{
-    Allocation, End, Filtering, Inside, Mappings, Offer, Place, Pool, block_size, count, has_free_ports,
-    offer, share_of,
+    Allocation, Among, End, Inside, Mappings, Offer, Place, Pool, count, has_free_ports, offer, share_of,
 };
 use crate::packet::tuple::Tuple;
 use crate::table::connections::{Connections, Refusal};
@@ -114,8 +114,7 @@ impl Connections {
         let has_block =
             |at: &Offer| blocks.held(&self.hasher, &holder.inside, &holder.place(at)).next().is_some();
         let has_vacant = |at: &Offer| {
-            let mut vacant =
-                blocks.vacant(&self.hasher, holder.place(at), (at.ports, holder.start(&self.stable)));
+            let mut vacant = blocks.vacant(&self.hasher, holder.place(at), holder.among(at, &self.stable));
             vacant.next().is_some()
         };
         offers.clone().find(has_block).or_else(|| offers.clone().find(has_vacant))
@@ -134,7 +133,7 @@ impl Connections {
                 return Some(port);
             }
         }
-        let mut vacant = mappings.blocks.vacant(&self.hasher, place, (at.ports, holder.start(&self.stable)));
+        let mut vacant = mappings.blocks.vacant(&self.hasher, place, holder.among(&at, &self.stable));
         let ports = vacant.next().filter(|_| most > 0)?;
         self.free_port(holder.wanted, Offer { ports, ..at })
     }
@@ -155,10 +154,11 @@ impl Holder<'_> {
         Place::of(at.address, self.inside.zone, 0, self.size)
     }
 
-    /// Where the search for a free block begins: the same for all its connections.
-    fn start(&self, hasher: &FlowHasher) -> u32 {
+    /// Where it looks for a free block: in the same order for all its connections.
+    fn among(&self, at: &Offer, hasher: &FlowHasher) -> Among {
         let end = End { port: 0, ..self.inside.end };
-        start(hasher, &Inside { end, protocol: IpProto(0), ..self.inside })
+        let start = start(hasher, &Inside { end, protocol: IpProto(0), ..self.inside });
+        Among { ports: at.ports, start }
     }
 }
 

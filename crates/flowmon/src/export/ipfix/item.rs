@@ -1,6 +1,6 @@
 //! [`Item`]: what becomes a data record.
 
-use super::message::Clock;
+use super::clock::Clock;
 use super::nat::{NatEvent, NatTemplate};
 use super::template::{Field, Template};
 use crate::entry::Record;

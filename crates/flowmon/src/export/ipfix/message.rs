@@ -1,6 +1,7 @@
 //! IPFIX messages (RFC 7011 section 3). In: records. Out: messages of at most a given size, with the templates that the
 //! collector does not have yet.
 
+use super::clock::Clock;
 use super::item::Item;
 use super::template::{SAMPLING, describe, describe_sampling, write_sampling};
 
@@ -9,33 +10,6 @@ const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_SET: u16 = 3;
-
-/// Cycles as Unix time.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    /// A moment in cycles.
-    pub cycles: u64,
-    /// The same moment as Unix time in microseconds.
-    pub unix_micros: u64,
-    /// Cycles per second.
-    pub per_second: u64,
-}
-
-impl Clock {
-    /// Unix time in microseconds.
-    #[must_use]
-    pub fn micros(&self, cycles: u64) -> u64 {
-        let since = i128::from(cycles) - i128::from(self.cycles);
-        let micros = since * 1_000_000 / i128::from(self.per_second.max(1));
-        u64::try_from(i128::from(self.unix_micros) + micros).unwrap_or(0)
-    }
-
-    /// Unix time in milliseconds.
-    #[must_use]
-    pub fn millis(&self, cycles: u64) -> u64 {
-        self.micros(cycles) / 1000
-    }
-}
 
 /// Builds one message after the other, for one transport session.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! Records on their way to a collector by IPFIX.
 
+mod clock;
 mod collector;
 mod item;
 mod message;
 mod nat;
+mod options;
 mod template;
 
 use std::collections::VecDeque;
@@ -13,16 +15,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub use clock::Clock;
 pub use collector::{ParseTargetError, Target, Transport};
 pub(super) use item::Item;
-pub use message::Clock;
 pub use nat::{NatBlock, NatEnd, NatEvent, NatEventKind, NatSession};
+pub use options::Options;
+pub(super) use options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY};
 
 pub(super) use collector::Collector;
 use collector::Sent;
 use message::Messages;
 
-use super::options::{IDLE_INTERVAL, MAX_MESSAGE_DELAY, Options};
 use super::view::Shared;
 
 /// Records that wait for a collector; when it is away, older ones are lost.

@@ -6,14 +6,13 @@ use netvm_wire::Address;
 
 use self::ports::Chosen;
 pub(super) use self::ports::Wanted;
-use super::connections::{Connections, Refusal};
 use crate::Packet;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::Happened;
-use crate::nat::{
-    End, Ends, Filtering, Inside, Mapped, Pool, Target, Translation, can_be_translated, has_free_ports,
-};
+use crate::mapped::{Filtering, Mapped};
+use crate::nat::{End, Ends, Inside, Pool, Target, Translation, can_be_translated, has_free_ports};
 use crate::packet::tuple::Tuple;
+use crate::table::connections::{Connections, Refusal};
 
 impl Connections {
     /// Like [`Connections::confirm`], for a connection that is translated from its first packet on.

@@ -1,6 +1,14 @@
 //! [`Mapped`]: what a connection says of its mappings, in a byte, so that it goes along when the connection moves.
 
-use super::pool::Filtering;
+/// Which packets from outside reach an end inside by its mapping (RFC 4787 section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filtering {
+    /// Those of the ends that it has sent to.
+    #[default]
+    AddressAndPort,
+    /// All.
+    EndpointIndependent,
+}
 
 /// Whether source and target have mappings, and what these are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

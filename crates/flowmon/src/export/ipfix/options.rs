@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::ipfix::{Clock, Target};
+use super::clock::Clock;
+use super::collector::Target;
 
 /// Pause when there is nothing to do.
-pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(5);
+pub(in crate::export) const IDLE_INTERVAL: Duration = Duration::from_millis(5);
 /// A message goes at the latest so long after its first record.
-pub(super) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(1);
+pub(in crate::export) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// Where records go.
 #[derive(Clone, Debug)]
