@@ -17,7 +17,8 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// Its slot, less than 2^28, and the lower bits of its number, for [`Connections::noted`](crate::Connections::noted).
+    /// Its slot, less than 2^28, and the lower bits of its number, for
+    /// [`Connections::noted`](crate::Connections::noted).
     #[must_use]
     pub const fn note(self) -> (u32, u16) {
         (self.slot, self.serial as u16)

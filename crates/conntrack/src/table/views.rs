@@ -14,7 +14,8 @@ impl Connections {
         (connection.in_use && connection.serial == id.serial).then_some(connection)
     }
 
-    /// The connection with this [`ConnectionId::note`], if it still lives: unless 65,536 others have used its slot since.
+    /// The connection with this [`ConnectionId::note`], if it still lives: unless 65,536 others have used its slot
+    /// since.
     #[must_use]
     pub fn noted(&self, (slot, serial): (u32, u16)) -> Option<ConnectionId> {
         let lives = slot < self.slots.most && {

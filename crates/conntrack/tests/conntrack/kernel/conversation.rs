@@ -125,14 +125,19 @@ pub fn odd(random: &mut Random, of: &Conversation, at: usize) -> (Segment, Odd) 
 }
 
 pub fn frame_of(segment: &Segment, port: u16, identification: u16) -> Vec<u8> {
-    let Segment { from, flags, sequence, acknowledgment, data } = *segment;
-    let ports = if from == 0 { [port, 80] } else { [80, port] };
-    let payload = vec![7; usize::from(data)];
-    let frame =
-        between(from).tcp(ports[0], ports[1], flags).numbers(sequence, acknowledgment).payload(&payload);
-    let mut frame = frame.to_vec().unwrap();
+    let ports = if segment.from == 0 { [port, 80] } else { [80, port] };
+    let mut frame = segment.frame(between(segment.from), ports);
     seal(&mut frame, identification);
     frame
+}
+
+impl Segment {
+    /// Its frame between these ports.
+    pub fn frame(&self, between: FrameBuilder<'_>, ports: [u16; 2]) -> Vec<u8> {
+        let payload = vec![7; usize::from(self.data)];
+        let tcp = between.tcp(ports[0], ports[1], self.flags).numbers(self.sequence, self.acknowledgment);
+        tcp.payload(&payload).to_vec().unwrap()
+    }
 }
 
 /// A frame from the first host of a side to that of the other.

@@ -2,6 +2,7 @@
 //! same.
 
 pub mod conversation;
+mod nat;
 mod router;
 mod sctp;
 
@@ -12,8 +13,8 @@ use netvm_conntrack::{Config, Connections, Origin, Packet, Tracked, Zone};
 use netvm_wire::{ConnState, FlowKey, parse};
 
 use conversation::{Conversation, Odd, Random, Segment, between, error_about, frame_of, odd, seal};
-use router::Router;
 pub use router::run;
+use router::{Router, STATES};
 
 /// TCP connections of a test.
 const CONVERSATIONS: u32 = 4000;
@@ -63,6 +64,15 @@ fn state_of(table: &mut Connections, frame: &[u8], now: u32) -> ConnState {
     tracked[0].state
 }
 
+/// Whether this machine can have a router of the kernel.
+fn has_router() -> bool {
+    let can = rustix::process::geteuid().is_root() && std::path::Path::new("/dev/net/tun").exists();
+    if !can {
+        println!("SKIP: a router of the kernel needs root and TAP devices");
+    }
+    can
+}
+
 /// Both oracles, and what they did not agree on.
 struct Comparison {
     router: Router,
@@ -75,12 +85,11 @@ struct Comparison {
 impl Comparison {
     /// `None`: this machine has no router.
     fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-            println!("SKIP: a router of the kernel needs root and TAP devices");
+        if !has_router() {
             return None;
         }
         let table = Connections::new(&Config::default()).unwrap();
-        let (router, different) = (Router::new(), BTreeMap::new());
+        let (router, different) = (Router::new(STATES), BTreeMap::new());
         Some(Self { router, table, begin: Instant::now(), identification: 0, different })
     }
 

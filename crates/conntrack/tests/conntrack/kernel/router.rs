@@ -14,11 +14,13 @@ use rustix::thread::LinkNameSpaceType;
 const NAMES: [&str; 2] = ["clients", "servers"];
 /// Hosts of each side.
 const HOSTS: u32 = 2;
-/// Without the packet for so long, the kernel has dropped it.
+/// Without a packet that has to come for so long, the kernel has dropped it.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
+/// The kernel forwards a packet before the call that sends it returns, so one that has not come by then was dropped.
+const DROP_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// The states by DSCP.
-const RULES: &str = "table ip t { chain f { type filter hook forward priority 0;
+pub const STATES: &str = "table ip t { chain f { type filter hook forward priority 0;
  ct state new ip dscp set 1 accept
  ct state established ip dscp set 2 accept
  ct state related ip dscp set 3 accept
@@ -59,7 +61,8 @@ fn tap(name: &str) -> File {
 }
 
 impl Router {
-    pub fn new() -> Self {
+    /// With these nftables rules.
+    pub fn new(rules: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("ntct{}n{number}", std::process::id());
@@ -84,10 +87,10 @@ impl Router {
         for setting in ["all.rp_filter", "clients.rp_filter", "servers.rp_filter", "all.send_redirects"] {
             router.exec(&format!("busybox sysctl -w net.ipv4.conf.{setting}=0"));
         }
-        let rules = std::env::temp_dir().join(&router.namespace);
-        std::fs::write(&rules, RULES).unwrap();
-        router.exec(&format!("nft -f {}", rules.display()));
-        std::fs::remove_file(rules).unwrap();
+        let file = std::env::temp_dir().join(&router.namespace);
+        std::fs::write(&file, rules).unwrap();
+        router.exec(&format!("nft -f {}", file.display()));
+        std::fs::remove_file(file).unwrap();
         router
     }
 
@@ -101,23 +104,35 @@ impl Router {
 
     /// The state that the kernel gives a frame from this side, which has this identification.
     pub fn state(&mut self, from: usize, frame: &[u8], identification: u16) -> Option<ConnState> {
-        self.wires[from].write_all(frame).unwrap();
-        let end = Instant::now() + LOSS_TIMEOUT;
-        let mut bytes = [0; 2048];
-        while Instant::now() < end {
+        let out = self.pass(from, &[frame.to_vec()], identification, 1);
+        out.first().and_then(|frame| ConnState::ALL.get(usize::from(frame[15] >> 2)).copied())
+    }
+
+    /// The frames with this identification that leave on the other side after those from this side, until there are
+    /// `expected` of them or it is clear that there are not.
+    pub fn pass(
+        &mut self,
+        from: usize,
+        frames: &[Vec<u8>],
+        identification: u16,
+        expected: usize,
+    ) -> Vec<Vec<u8>> {
+        frames.iter().for_each(|frame| self.wires[from].write_all(frame).unwrap());
+        let timeout = if expected == 0 { DROP_TIMEOUT } else { LOSS_TIMEOUT };
+        let (end, mut out, mut bytes) = (Instant::now() + timeout, Vec::new(), [0; 2048]);
+        while (expected == 0 || out.len() < expected) && Instant::now() < end {
             let wire = &mut self.wires[1 - from];
             let mut ready = [rustix::event::PollFd::new(wire, rustix::event::PollFlags::IN)];
-            let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
             if rustix::event::poll(&mut ready, Some(&wait)).unwrap() == 0 {
                 continue;
             }
             let length = wire.read(&mut bytes).unwrap();
-            let ip = &bytes[14..length];
-            if bytes[12..14] == [8, 0] && ip[4..6] == identification.to_be_bytes() {
-                return ConnState::ALL.get(usize::from(ip[1] >> 2)).copied();
+            if bytes[12..14] == [8, 0] && bytes[18..20] == identification.to_be_bytes() {
+                out.push(bytes[..length].to_vec());
             }
         }
-        None
+        out
     }
 }
 
