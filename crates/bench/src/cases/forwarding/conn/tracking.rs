@@ -27,8 +27,10 @@ const FRAME: u16 = 60;
 const LIMIT: u32 = 2_000_000;
 /// Time limit for the engine to read its connections.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Most connections while others open and close. When so many are there, each new one ends a closed one.
+/// Most connections while others open and close. When the table is full, each new one ends a closed one.
 const LIMIT_OF_NEW: u32 = 200_000;
+/// Connections of a table that counts as full: those whose time is over end meanwhile, too.
+const FULL: u64 = 180_000;
 /// Seconds without a packet, in all states in which a packet is to come.
 const STAYS: u32 = 3600;
 
@@ -142,7 +144,7 @@ pub(super) fn new(name: &str, established: u64, cores: Cores, plan: &Plan) -> Me
     host.engine.connections.limit = LIMIT_OF_NEW;
     let (mut rig, _traffic) = start(&host, traffic)?;
     rig.await_connections(established, true)?;
-    rig.await_connections(LIMIT_OF_NEW.into(), false)?;
+    rig.await_connections(FULL, false)?;
     let (before, start) = (rig.engine().connection_counts(), Instant::now());
     let window = rig.watch(plan)?;
     let (after, elapsed) = (rig.engine().connection_counts(), start.elapsed());
