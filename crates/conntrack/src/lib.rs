@@ -48,9 +48,8 @@ pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
 pub use events::{Cause, Event, Happened};
 pub use mapped::Filtering;
 pub use nat::{
-    Allocation, BlockEvent, Change, Filtering, Half, Incomplete, Pool, Rewrite, Target, Translation,
+    Allocation, BlockEvent, Change, Half, Incomplete, Pool, Rewrite, Target, Translation,
     deterministic_inside_of,
-    Allocation, BlockEvent, Half, Incomplete, Pool, Rewrite, Target, Translation, deterministic_inside_of,
 };
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};

@@ -101,11 +101,15 @@ impl Writer<'_> {
                 matches.to = self.ports.to_vec();
             }
             let parts = match action {
+                // Where packets come in, it is not known where they leave.
+                _ if !is_source && matches.is_egress() => None,
                 NatAction::Network(network) => networks(&matches, *network, is_source),
                 action => Some(vec![(matches, action.clone())]),
             };
             let Some(parts) = parts else {
-                self.note(Note::new(step.line, &step.what, NoteReason::Network).with(Effect::Wider));
+                let is_network = matches!(action, NatAction::Network(_));
+                let why = if is_network { NoteReason::Network } else { NoteReason::Translation };
+                self.note(Note::new(step.line, &step.what, why).with(Effect::Wider));
                 continue;
             };
             for (matches, action) in parts {

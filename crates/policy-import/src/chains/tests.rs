@@ -313,11 +313,14 @@ fn translating(mut program: Program) -> Program {
             let to = netvm_model::DestinationNat { targets: vec![target], health: None };
             (step.end, step.nat) = (End::Accept, Some(NatAction::Destination(to)));
         }
+        // Packets that come in do not leave yet.
+        step.fits.iter_mut().for_each(|fits| fits.to.clear());
         // Every other step is for packets to the router alone.
         step.local = at.is_multiple_of(2).then(|| "local".to_owned());
     }
     for base in &mut program.bases {
-        *base = Base { accepts: true, translates: Some(Side::Destination), ..base.clone() };
+        let scope = Side::scope(base.scope.clone());
+        *base = Base { accepts: true, translates: Some(Side::Destination), scope, ..*base };
     }
     program
 }
@@ -363,7 +366,8 @@ proptest! {
         if imported.effect() == Effect::Wider {
             return Ok(());
         }
-        for (n, packet) in packets.iter().enumerate() {
+        for (n, (from, to, key)) in packets.iter().enumerate() {
+            let packet = &(*from, *to, netvm_wire::FlowKey { state: netvm_wire::ConnState::New, ..*key });
             let is_local = n.is_multiple_of(2);
             let takes = |nat: &&crate::ImportedNat| fits(&nat.matches, packet) && (is_local || !nat.is_local);
             let found = imported.nat.iter().find(takes).map(|nat| nat.action.clone());

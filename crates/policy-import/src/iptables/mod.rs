@@ -28,6 +28,7 @@ mod icmp;
 mod matches;
 mod nat;
 mod rule;
+mod tracking;
 mod words;
 
 use std::collections::HashMap;
@@ -204,7 +205,7 @@ impl Reader<'_> {
         let rule = &words[usize::from(is_counters(&first.text))..];
         match rule {
             [append, chain, options @ ..] if append.text == "-A" => {
-                let is_tracking = table.name == "raw" && rule::tracking(options).is_some();
+                let is_tracking = table.name == "raw" && tracking::tracking(options).is_some();
                 table.rules += usize::from(!is_tracking);
                 if is_imported {
                     return self.rule(line, text, chain, options);
@@ -260,7 +261,7 @@ impl Reader<'_> {
         let version = self.version;
         let (words, interfaces, chains) = (options, self.interfaces, &HashMap::new());
         let reader = RuleReader { line, text, words, at: 0, version, interfaces, chains };
-        let tracking = rule::tracking(options);
+        let tracking = tracking::tracking(options);
         let unsure = Some((text.to_owned(), NoteReason::Untracked));
         let any = Step::new(line, "", vec![Match::default()]);
         let unknown = Step { end: End::Unknown, unsure, tracking, ..any };

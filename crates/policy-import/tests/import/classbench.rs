@@ -9,8 +9,14 @@ use netvm_policy_import::{Imported, NoteReason};
 use netvm_wire::{EtherType, IpProto, PortRange};
 use proptest::prelude::*;
 
-const DROP: Actions =
-    Actions { terminal: Some(Action::Drop), set_vlan: None, queue: None, mirror: None, police: None };
+const DROP: Actions = Actions {
+    terminal: Some(Action::Drop),
+    set_vlan: None,
+    queue: None,
+    mirror: None,
+    police: None,
+    syn_proxy: false,
+};
 
 fn read(text: &str, flags: Flags) -> Imported {
     parse(text, DROP, flags).unwrap()

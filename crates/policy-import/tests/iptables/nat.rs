@@ -152,7 +152,7 @@ fn what_netvm_does_not_have_is_refused() {
     let wrong =
         format!("*nat\n:PREROUTING ACCEPT [0:0]\n{}\nCOMMIT\n", "-A PREROUTING -j DNAT --to-destination ::1");
     let error = parse(&wrong, Some(IpVersion::V4), &interfaces()).unwrap_err().to_string();
-    assert!(error.starts_with("line 3, column 41: expected an address"), "{error}");
+    assert!(error.starts_with("line 3, column 40: expected an address"), "{error}");
 }
 
 #[test]

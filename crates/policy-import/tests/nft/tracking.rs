@@ -41,7 +41,7 @@ fn what_has_no_state_is_refused() {
     let drop = || json!({"drop": null});
     let status = json!({"ct": {"key": "status"}});
     let stopped = |family, left, right| why(family, vec![compare("in", left, json!(right)), drop()]).1;
-    assert_eq!(stopped("ip", status, "dnat"), NoteReason::ConnectionState);
+    assert_eq!(stopped("ip", status, "assured"), NoteReason::ConnectionState);
     // ARP is untracked there.
     assert_eq!(stopped("bridge", state(), "untracked"), NoteReason::Opposite);
     assert_eq!(one("bridge", &[compare("in", state(), json!("new"))]).state, [New]);
