@@ -116,7 +116,7 @@ fn downloads_go_on_in_the_next_netvmd_if_their_connections_are_loaded() {
     let open = list(&second, "state=established&l4_port=80");
     assert!(open.len() >= DOWNLOADS && open.iter().all(|one| one.port == "client"), "{open:?}");
     let again = load(&second, &file);
-    assert_eq!((again.restored, again.taken), (0, restored.restored), "{again:?}");
+    assert!(again.restored == 0 && again.taken >= DOWNLOADS as u64, "{again:?}");
 
     for (number, download) in downloads.iter_mut().enumerate() {
         assert!(download.wait().unwrap().success(), "download {number}: {}", second.log());
