@@ -21,6 +21,9 @@ const MAX_OTHERS: usize = 4096;
 /// Default burst of a limit in packets (`NFT_LIMIT_PKT_BURST_DEFAULT`).
 const DEFAULT_BURST: u64 = 5;
 
+/// The packets of an entry of a map, and what is said of them; `None`: those of `*`.
+type MapEntry<'a> = (Option<Vec<Match>>, &'a Value);
+
 /// Reads the rules of all chains into the program, with their notes.
 pub(super) fn read_rules<'a>(
     program: &mut Program,
@@ -225,11 +228,7 @@ impl<'a> RuleReader<'a> {
     }
 
     /// The entries of a map: the packets of each, but for those of `*`, and what is said of them.
-    fn map_entries(
-        &self,
-        draft: &mut Draft,
-        map: &'a Value,
-    ) -> Result<Vec<(Option<Vec<Match>>, &'a Value)>, Stop> {
+    fn map_entries(&self, draft: &mut Draft, map: &'a Value) -> Result<Vec<MapEntry<'a>>, Stop> {
         let wrong = || self.schema("key and data", map);
         let left = self.left(map.get("key").ok_or_else(wrong)?)?;
         self.implied(draft, &left)?;

@@ -323,7 +323,7 @@ impl Worker {
                 self.send(Event::Monitor(page));
             }
             Command::ReadConnections(mut page) => {
-                page.fill(dp.connections.as_deref_mut(), dp.clock.tick);
+                page.fill(&mut dp.connections, dp.clock.tick);
                 self.send(Event::Connections(page));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),

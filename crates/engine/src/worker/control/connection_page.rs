@@ -192,9 +192,9 @@ impl ConnectionPage {
     }
 
     /// Handles the next slots, or the next connections to restore.
-    pub(crate) fn fill(&mut self, connections: Option<&mut WorkerConnections>, now: u32) {
+    pub(crate) fn fill(&mut self, connections: &mut Option<Box<WorkerConnections>>, now: u32) {
         let Some(first) = self.cursor else { return };
-        let Some(WorkerConnections { table, .. }) = connections else {
+        let Some(WorkerConnections { table, .. }) = connections.as_deref_mut() else {
             self.cursor = None;
             return;
         };
