@@ -14,7 +14,7 @@
 //! | [`vhost_user`] | a guest's front-end on its vhost-user socket | refused, or every part of a started ring lies in one mapping |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
-//! | [`connections`] | a sender of packets | the table is bounded; translated packets stay well-formed, and checksums correct |
+//! | [`connections`] | a sender of packets, and a damaged file of connections | the table is bounded; translated packets stay well-formed, and checksums correct; saved connections go on |
 //! | [`nat64`] | a sender of packets | refused, or well-formed in the other family, with the same payload; checksums stay correct |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |

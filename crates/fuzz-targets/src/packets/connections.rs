@@ -1,8 +1,8 @@
 //! Packets that are tracked and translated, in any order.
 
 use netvm_conntrack::{
-    Allocation, Config, ConnectionId, Connections, Filtering, Half, Origin, Packet, Pool, Rewrite, Target,
-    Translation, Zone,
+    Allocation, Config, ConnectionId, Connections, Filtering, Half, Origin, Packet, Pool, Rewrite,
+    SavedConnection, Target, Translation, Zone,
 };
 use netvm_wire::{Address, ConnState, FlowKey, IpNet, PortRange, checksum, parse};
 
@@ -10,7 +10,8 @@ use crate::input::Input;
 
 const SESSIONS: u32 = 8;
 
-/// Tracks packets in a small table, begins translated connections, and rewrites packets of connections.
+/// Tracks packets in a small table, begins translated connections, rewrites packets of connections, and goes on with
+/// saved connections in another table.
 pub fn connections(data: &[u8]) {
     let mut input = Input::new(data);
     let pick_up = input.u8().is_multiple_of(2);
@@ -35,10 +36,39 @@ pub fn connections(data: &[u8]) {
         if let Some((connection, is_reply)) = pass(&mut table, &packet, now, step) {
             check_rewrite(&table, connection, is_reply, frame);
         }
+        if step % 16 == 15 {
+            load_damaged(&table, &config, now, [input.u8(), input.u8()]);
+            table = restart(&table, &config, now);
+        }
         table.expire(now, u32::from(step & 1));
         let live = table.page(0, table.capacity(), now).count() as u32;
         assert!(live <= table.len() && table.len() <= SESSIONS && table.incomplete() <= table.len());
     }
+}
+
+/// Another table with the saved connections of this one.
+fn restart(table: &Connections, config: &Config, now: u32) -> Connections {
+    let mut other = Connections::new(config).expect("a small table");
+    for saved in table.save(0, SESSIONS, now) {
+        let read = SavedConnection::from_bytes(&saved.to_bytes()).expect("it was written");
+        other.restore(&read, now).expect("it had room");
+    }
+    other
+}
+
+/// Restores connections from damaged records, and ends them.
+fn load_damaged(table: &Connections, config: &Config, now: u32, [at, change]: [u8; 2]) {
+    let mut other = Connections::new(config).expect("a small table");
+    for saved in table.save(0, SESSIONS, now) {
+        let mut record = saved.to_bytes();
+        record[usize::from(at) % SavedConnection::SIZE] ^= change;
+        if let Some(read) = SavedConnection::from_bytes(&record) {
+            assert_eq!(read.to_bytes(), record);
+            let _ = other.restore(&read, now);
+        }
+    }
+    other.end_slots(0, SESSIONS);
+    assert!(other.is_empty() && other.incomplete() == 0);
 }
 
 /// Tracks a packet, which may begin a connection. Returns its connection and direction.

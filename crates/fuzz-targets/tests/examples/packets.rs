@@ -46,6 +46,11 @@ pub fn frames() -> Vec<Vec<u8>> {
 
 /// Frames of both directions, ICMP errors about them, and fragments, with and without translation.
 pub fn connection_steps() -> Vec<Vec<u8>> {
+    // INIT from port 9 to port 80, and INIT ACK.
+    const SCTP_INIT: [u8; 32] =
+        [0, 9, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 20, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const SCTP_ANSWER: [u8; 32] =
+        [0, 80, 0, 9, 0, 0, 0, 5, 0, 0, 0, 0, 2, 0, 0, 20, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut frames = Vec::new();
     for [a, b] in
         [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]].map(|hosts| hosts.map(|it| it.parse().unwrap()))
@@ -59,16 +64,21 @@ pub fn connection_steps() -> Vec<Vec<u8>> {
             between(a, b).udp(1000, 53).fragment(1, 2, false).payload(b"fragment"),
             between(a, b).echo(false, 9, 1),
             between(b, a).echo(true, 9, 1),
+            between(a, b).protocol(IpProto::SCTP).payload(&SCTP_INIT),
+            between(b, a).protocol(IpProto::SCTP).payload(&SCTP_ANSWER),
         ];
         frames.extend(first.map(|builder| builder.to_vec().unwrap()));
-        let about = &frames[frames.len() - 2][14..];
+        let about = &frames[frames.len() - 4][14..];
         let (kind, protocol) = if a.is_ipv4() { (3, IpProto::ICMP) } else { (1, IpProto::ICMPV6) };
         let message = [&[kind, 1, 0, 0, 0, 0, 0, 0], about].concat();
         frames.push(between(b, a).protocol(protocol).payload(&message).to_vec().unwrap());
     }
     let step = |kind: u8, frame: &Vec<u8>| [vec![kind, 1, frame.len() as u8], frame.clone()].concat();
     let steps = |kind: u8| frames.iter().flat_map(|frame| step(kind, frame)).collect::<Vec<u8>>();
-    [0, 0x20, 0x40].map(|kind| [vec![0], steps(kind)].concat()).to_vec()
+    let restarts = frames.iter().flat_map(|frame| [step(0x4f, frame), vec![130, 1]].concat());
+    let mut all = [0, 0x20, 0x40].map(|kind| [vec![0], steps(kind)].concat()).to_vec();
+    all.push([vec![0], restarts.collect()].concat());
+    all
 }
 
 /// Packets of both families, ICMP errors about them, IPv4 options, and extension headers of IPv6.
