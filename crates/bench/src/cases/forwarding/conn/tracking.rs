@@ -123,7 +123,7 @@ pub(super) fn track(name: &str, count: u64, cores: Cores, plan: &Plan) -> Measur
 fn datagrams(rig: &mut Rig, most: usize) -> Result<Vec<ConnectionView>, BenchError> {
     let (done, views) = mpsc::channel();
     let filter = ConnectionFilter { protocol: Some(IpProto::UDP), ..ConnectionFilter::default() };
-    rig.engine().read_connections(filter, most, move |views| {
+    rig.engine().connections().read(filter, most, move |views| {
         // The receiver is gone after an error only.
         let _ = done.send(views);
     });
