@@ -116,7 +116,7 @@ fn fragments_and_errors_leave_no_trace() {
         rig.look(&frame);
         rig.look(&error_about(&frame, "10.0.0.2", &address(number)));
     }
-    assert_eq!(rig.table.len(), ESTABLISHED.into());
+    assert_eq!(rig.table.len(), u32::from(ESTABLISHED));
     assert_established(&mut rig);
 }
 

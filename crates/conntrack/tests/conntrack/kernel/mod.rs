@@ -2,6 +2,7 @@
 //! same.
 
 pub mod conversation;
+mod judge;
 mod nat;
 mod router;
 mod sctp;

@@ -10,14 +10,26 @@ use std::time::{Duration, Instant};
 use netvm_wire::{ConnState, MacAddr};
 use rustix::thread::LinkNameSpaceType;
 
-/// The kernel's interfaces, by side: the clients' and the servers'.
-const NAMES: [&str; 2] = ["clients", "servers"];
-/// Hosts of each side.
-const HOSTS: u32 = 2;
+/// What is on the two sides of a router.
+pub struct Sides {
+    /// The kernel's interfaces.
+    pub names: [&'static str; 2],
+    /// Its addresses, with the lengths of the networks.
+    pub addresses: [&'static str; 2],
+    /// The hosts of each side.
+    pub hosts: [[&'static str; 2]; 2],
+}
+
+/// Clients and servers.
+const SIDES: Sides = Sides {
+    names: ["clients", "servers"],
+    addresses: ["10.0.0.254/24", "10.0.1.254/24"],
+    hosts: [["10.0.0.1", "10.0.0.2"], ["10.0.1.1", "10.0.1.2"]],
+};
 /// Without a packet that has to come for so long, the kernel has dropped it.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel forwards a packet before the call that sends it returns, so one that has not come by then was dropped.
-const DROP_TIMEOUT: Duration = Duration::from_millis(5);
+const DROP_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The states by DSCP.
 pub const STATES: &str = "table ip t { chain f { type filter hook forward priority 0;
@@ -39,10 +51,11 @@ pub struct Router {
 }
 
 /// Runs a command that succeeds.
-pub fn run(command: &str) {
+pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A TAP device of the namespace that this thread is in.
@@ -61,8 +74,18 @@ fn tap(name: &str) -> File {
 }
 
 impl Router {
-    /// With these nftables rules.
+    /// Between clients and servers, with these nftables rules.
     pub fn new(rules: &str) -> Self {
+        let router = Self::between(&SIDES);
+        let file = std::env::temp_dir().join(&router.namespace);
+        std::fs::write(&file, rules).unwrap();
+        router.exec(&format!("nft -f {}", file.display()));
+        std::fs::remove_file(file).unwrap();
+        router
+    }
+
+    /// Without rules.
+    pub fn between(sides: &Sides) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("ntct{}n{number}", std::process::id());
@@ -72,25 +95,22 @@ impl Router {
         let enter = || {
             rustix::thread::move_into_link_name_space(inside.as_fd(), Some(LinkNameSpaceType::Network))
                 .unwrap();
-            NAMES.map(tap)
+            sides.names.map(tap)
         };
         router.wires = std::thread::scope(|scope| scope.spawn(enter).join().unwrap()).into();
-        for (side, name) in NAMES.iter().enumerate() {
+        for (side, name) in sides.names.iter().enumerate() {
             router.ip(&format!("link set {name} address {} up", mac(side, true)));
-            router.ip(&format!("address add 10.0.{side}.254/24 dev {name}"));
-            for host in 1..=HOSTS {
-                let neighbour = format!("10.0.{side}.{host} lladdr {} dev {name}", mac(side, false));
-                router.ip(&format!("neighbour add {neighbour}"));
+            router.ip(&format!("address add {} dev {name}", sides.addresses[side]));
+            for host in sides.hosts[side] {
+                router.ip(&format!("neighbour add {host} lladdr {} dev {name}", mac(side, false)));
             }
         }
         router.exec("busybox sysctl -w net.ipv4.ip_forward=1");
-        for setting in ["all.rp_filter", "clients.rp_filter", "servers.rp_filter", "all.send_redirects"] {
-            router.exec(&format!("busybox sysctl -w net.ipv4.conf.{setting}=0"));
+        for setting in ["rp_filter", "send_redirects"] {
+            for name in ["all"].iter().chain(&sides.names) {
+                router.exec(&format!("busybox sysctl -w net.ipv4.conf.{name}.{setting}=0"));
+            }
         }
-        let file = std::env::temp_dir().join(&router.namespace);
-        std::fs::write(&file, rules).unwrap();
-        router.exec(&format!("nft -f {}", file.display()));
-        std::fs::remove_file(file).unwrap();
         router
     }
 
@@ -98,8 +118,9 @@ impl Router {
         run(&format!("ip -n {} {words}", self.namespace));
     }
 
-    fn exec(&self, command: &str) {
-        run(&format!("ip netns exec {} {command}", self.namespace));
+    /// Runs a command in the router's namespace; returns what it prints.
+    pub fn exec(&self, command: &str) -> String {
+        run(&format!("ip netns exec {} {command}", self.namespace))
     }
 
     /// The state that the kernel gives a frame from this side, which has this identification.
@@ -123,7 +144,7 @@ impl Router {
         while (expected == 0 || out.len() < expected) && Instant::now() < end {
             let wire = &mut self.wires[1 - from];
             let mut ready = [rustix::event::PollFd::new(wire, rustix::event::PollFlags::IN)];
-            let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             if rustix::event::poll(&mut ready, Some(&wait)).unwrap() == 0 {
                 continue;
             }
