@@ -27,6 +27,8 @@ const QUEUE: u16 = 0x1ff;
 const HAS_CONNECTION: u16 = 1 << 9;
 /// It is a reply.
 const IS_REPLY: u16 = 1 << 10;
+/// NAT64 has made it of a packet of the other family.
+const OF_OTHER_FAMILY: u16 = 1 << 11;
 /// Where the bits of the state begin.
 const STATE: u32 = 12;
 
@@ -58,6 +60,18 @@ pub(crate) fn queue_of(mbuf: &Mbuf) -> Option<QueueId> {
 #[inline(always)]
 pub(crate) fn state_of(mbuf: &Mbuf) -> ConnState {
     ConnState::ALL.get(usize::from(mbuf.mark() >> STATE)).copied().unwrap_or_default()
+}
+
+/// Notes that a packet was one of the other family: its source may be an address of the router itself.
+#[inline(always)]
+pub(crate) fn set_of_other_family(mbuf: &mut Mbuf) {
+    mbuf.set_mark(mbuf.mark() | OF_OTHER_FAMILY);
+}
+
+/// Whether a packet was one of the other family.
+#[inline(always)]
+pub(crate) fn is_of_other_family(mbuf: &Mbuf) -> bool {
+    mbuf.mark() & OF_OTHER_FAMILY != 0
 }
 
 /// A packet's connection, and its direction.

@@ -7,6 +7,7 @@ use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
 use crate::router::{Ingress, InterfacePath, PortInterfaces, PuntReason, RouterPath};
+use crate::worker::packet::mark::is_of_other_family;
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY_BYTES: usize = 64;
@@ -47,14 +48,22 @@ pub(crate) struct Head {
     start: u8,
     /// Number of the ingress interface; [`NO_INTERFACE`] if there is none.
     interface: u16,
+    /// NAT64 has chosen its source, which may be the router's own.
+    has_chosen_source: bool,
 }
 
 /// No interface has this number.
 const NO_INTERFACE: u16 = u16::MAX;
 
 impl Head {
-    pub(crate) const EMPTY: Self =
-        Self { bytes: [0; TAG_ROOM + COPY_BYTES], copied: 0, l2: 0, start: 0, interface: 0 };
+    pub(crate) const EMPTY: Self = Self {
+        bytes: [0; TAG_ROOM + COPY_BYTES],
+        copied: 0,
+        l2: 0,
+        start: 0,
+        interface: 0,
+        has_chosen_source: false,
+    };
 
     /// Copies the headers of a packet.
     #[inline(always)]
@@ -65,6 +74,12 @@ impl Head {
             copied => copied,
         };
         self.copied = copied as u8;
+        self.has_chosen_source = is_of_other_family(mbuf);
+    }
+
+    /// Whether the source may be anything: nobody has sent it.
+    pub(super) const fn has_chosen_source(&self) -> bool {
+        self.has_chosen_source
     }
 
     /// Copies the headers from bytes.
@@ -166,7 +181,8 @@ impl Head {
                     Class::Punt(PuntReason::NotForwarding)
                 }
                 Ok(Checked::Route { destination, length }) => {
-                    if router.own.have(self.source_v4()) && !ingress.has(Ingress::ACCEPTS_LOCAL) {
+                    let is_own = router.own.have(self.source_v4());
+                    if is_own && !ingress.has(Ingress::ACCEPTS_LOCAL) && !self.has_chosen_source {
                         return Class::Martian;
                     }
                     Class::V4 { destination, length }

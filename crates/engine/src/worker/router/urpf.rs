@@ -100,7 +100,11 @@ impl<A: Address> Family<A> {
         for n in 0..self.count {
             let index = usize::from(indexes[n]);
             let head = &heads[index];
-            match check_route(router, head.interface(), A::FAMILY, routes[n]) {
+            let check = match head.has_chosen_source() {
+                true => SourceCheck::Valid,
+                false => check_route(router, head.interface(), A::FAMILY, routes[n]),
+            };
+            match check {
                 SourceCheck::Valid => {
                     (self.found[kept], self.lengths[kept], self.indexes[kept]) =
                         (self.found[n], self.lengths[n], self.indexes[n]);

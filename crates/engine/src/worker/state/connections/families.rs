@@ -12,6 +12,7 @@ use super::WorkerConnections;
 use crate::ids::PortId;
 use crate::nat::Nat64Path;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
+use crate::worker::packet::mark::set_of_other_family;
 
 /// Where packets arrive that may change their family.
 #[derive(Clone, Copy)]
@@ -98,6 +99,7 @@ fn replace(mbuf: &mut Mbuf, front: &Front, translated: Translated) -> Option<()>
     mbuf.forget_pending();
     mbuf.replace_front(u16::try_from(translated.replaced).ok()?, front.bytes()).ok()?;
     mbuf.truncate(length);
+    set_of_other_family(mbuf);
     if !translated.is_partial {
         return Some(());
     }
