@@ -85,6 +85,15 @@ DropReason {
         "The packet would begin a connection, but its source, port or zone has as many as it may have.",
         "`netvm conn list` shows them. Raise `per_source`, `per_port` or `per_zone` of [engine.connections] if they are \
          wanted.";
+    SynAnswered = "syn-answered":
+        "The packet is a SYN that the SYN proxy (`syn_proxy` of a rule) has answered with a cookie; the server gets one \
+         when the client has acknowledged the cookie.",
+        "Nothing: every connection begins so. Many more than connections that begin are a SYN flood, which the server \
+         does not see.";
+    WrongCookie = "wrong-cookie":
+        "The packet of TCP belongs to no connection, its rule has a SYN proxy (`syn_proxy`), and it acknowledges no \
+         cookie of the last minute: it is forged or late, or its connection has ended.",
+        "Nothing, if connections of clients work: `netvm conn stats` compares cookies that were sent and accepted.";
     NatNoPort = "nat-no-port":
         "The packet would begin a connection that NAT translates, but no port of the addresses that stand for its \
          source is free, or its rule has no address of the packet's family, or the connection would be the same as \

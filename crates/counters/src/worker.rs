@@ -138,6 +138,23 @@ macro_rules! connections {
                          too many for them at a time.";
                     metric Counter "netvm_connections_lost_events";
                 }
+                {
+                    cookies_sent: u64, Number, "SYN cookies that rules with `syn_proxy` have sent to clients.";
+                    metric Counter "netvm_syn_cookies" ["event" = "sent"]:
+                        "SYN cookies: sent to clients, accepted as their acknowledgments, and wrong ones, which are \
+                         packets of TCP that belong to no connection and acknowledge no cookie.";
+                }
+                {
+                    cookies_accepted: u64, Number,
+                        "SYN cookies that clients have acknowledged, so that their connections could begin.";
+                    metric Counter "netvm_syn_cookies" ["event" = "accepted"];
+                }
+                {
+                    cookies_wrong: u64, Number,
+                        "Packets of TCP that belonged to no connection and acknowledged no SYN cookie, although their \
+                         rule has `syn_proxy`.";
+                    metric Counter "netvm_syn_cookies" ["event" = "wrong"];
+                }
             }
             derived {
                 {

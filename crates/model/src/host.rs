@@ -123,6 +123,12 @@ impl Host {
         self.ports.iter().any(|port| self.tracks_port(port))
     }
 
+    /// Whether a rule has a SYN proxy.
+    #[must_use]
+    pub fn has_syn_proxy(&self) -> bool {
+        self.rules.iter().any(|rule| rule.actions.syn_proxy)
+    }
+
     /// Whether connections of the packets that a port receives are tracked: the port says so, or a router whose
     /// interface it has ([`RouterConfig::tracks`]).
     #[must_use]

@@ -26,6 +26,11 @@ pub(crate) const NO_NAT_PORT: u32 = 5;
 /// Decision for packets that NAT cannot translate.
 pub(crate) const NOT_TRANSLATABLE: u32 = 6;
 
+/// Decision for SYNs that the SYN proxy has answered.
+pub(crate) const SYN_ANSWERED: u32 = 7;
+/// Decision for packets of TCP that a rule with a SYN proxy accepts, of no connection, and without a cookie.
+pub(crate) const WRONG_COOKIE: u32 = 8;
+
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -104,6 +109,8 @@ pub(crate) struct Decision {
     pub(crate) queue: Option<QueueId>,
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,
+    /// Clients of TCP must acknowledge a cookie before their connections begin.
+    pub(crate) syn_proxy: bool,
     /// The matching rules in order, the deciding one last.
     pub(crate) rules: RuleIds,
 }
@@ -144,7 +151,7 @@ pub(super) static DENIED: Decision = Decision::default_of(Outcome::Drop(DropReas
 impl Decision {
     /// A default without a rule.
     pub(super) const fn default_of(outcome: Outcome) -> Self {
-        Self { outcome, queue: None, extras: None, rules: RuleIds::None }
+        Self { outcome, queue: None, extras: None, syn_proxy: false, rules: RuleIds::None }
     }
 
     /// Whether nothing happens to packets but that they go where the outcome says.
@@ -156,7 +163,7 @@ impl Decision {
     /// A copy for another policy, unless it has extras: token buckets must be looked up again.
     pub(super) fn carried(&self) -> Option<Self> {
         let plain = self.extras.is_none();
-        let Self { outcome, queue, .. } = *self;
-        plain.then(|| Self { outcome, queue, extras: None, rules: self.rules.clone() })
+        let Self { outcome, queue, syn_proxy, .. } = *self;
+        plain.then(|| Self { outcome, queue, extras: None, syn_proxy, rules: self.rules.clone() })
     }
 }

@@ -17,7 +17,10 @@ mod tests;
 pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
-pub(crate) use decision::{Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, SPOOFED};
+pub(crate) use decision::{
+    Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, SPOOFED, SYN_ANSWERED,
+    WRONG_COOKIE,
+};
 pub use error::PolicyError;
 pub(crate) use l2_watch::SwitchingWatch;
 pub use l2_watch::{SwitchingEvent, SwitchingView};
@@ -54,6 +57,8 @@ pub struct Policy {
     pub(crate) egress: Vec<Option<EgressPolicy>>,
     /// The fields that distinguish flows.
     pub(crate) used: UsedFields,
+    /// Whether a rule has a SYN proxy.
+    pub(crate) has_syn_proxy: bool,
     /// L2 switching, if a port uses it.
     pub(crate) switching: Option<Switching>,
     /// Token buckets; the next policy reuses them.

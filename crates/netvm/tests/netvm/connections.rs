@@ -26,6 +26,9 @@ const COUNTS: ConnectionCounts = ConnectionCounts {
     log_lines: 2000,
     log_lost: 4,
     limit: 65_536,
+    cookies_sent: 0,
+    cookies_accepted: 0,
+    cookies_wrong: 0,
 };
 
 fn connection() -> ConnectionInfo {

@@ -1,7 +1,7 @@
 //! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
 //! does. A table's memory is set aside at once, so that packets never wait for it.
 
-use netvm_conntrack::{Event, NoMemory};
+use netvm_conntrack::{Event, NoMemory, ProxyTable};
 use netvm_model::{ConnectionsConfig, Host};
 use rtrb::Consumer;
 
@@ -10,7 +10,12 @@ use crate::ids::WorkerId;
 use crate::worker::{Command, WorkerConnections};
 
 /// Tables for some workers.
-pub(crate) type Tables = Vec<(WorkerId, Box<WorkerConnections>)>;
+#[derive(Default)]
+pub(crate) struct Tables {
+    connections: Vec<(WorkerId, Box<WorkerConnections>)>,
+    /// What the SYN proxy adds.
+    proxied: Vec<(WorkerId, ProxyTable)>,
+}
 
 /// Whether workers have tables, and how large these are.
 pub(crate) struct ConnectionTables {
@@ -20,12 +25,15 @@ pub(crate) struct ConnectionTables {
     are_given: bool,
     /// The rings of their events, until a reader takes them.
     events: Vec<Consumer<Event>>,
+    /// The tables have what the SYN proxy adds.
+    are_proxied: bool,
 }
 
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        Self { config: config.clone(), mapping_key: None, are_given: false, events: Vec::new() }
+        let events = Vec::new();
+        Self { config: config.clone(), mapping_key: None, are_given: false, events, are_proxied: false }
     }
 
     /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
@@ -35,25 +43,43 @@ impl ConnectionTables {
 
     /// Allocates the tables that workers need for a host and do not have.
     pub(crate) fn missing_for(&mut self, host: &Host, workers: &Workers) -> Result<Tables, NoMemory> {
-        let is_due = host.tracks() && !self.are_given;
-        let table = |worker| Ok((worker, self.table()?));
-        if is_due { workers.ids().map(table).collect() } else { Ok(Tables::new()) }
+        let mut tables = Tables::default();
+        for worker in workers.ids().filter(|_| host.tracks()) {
+            if !self.are_given {
+                tables.connections.push((worker, self.table()?));
+            }
+            if host.has_syn_proxy() && !self.are_proxied {
+                tables.proxied.push((worker, ProxyTable::new(self.config.limit)?));
+            }
+        }
+        Ok(tables)
     }
 
     /// Gives workers their tables, or takes them from all if the host, which is in force, does not track connections.
     pub(crate) fn follow(&mut self, host: &Host, tables: Tables, workers: &mut Workers) {
-        for (worker, table) in tables {
+        for (worker, table) in tables.connections {
             workers.send(worker, Command::SetConnections(Some(table)));
+        }
+        for (worker, table) in tables.proxied {
+            workers.send(worker, Command::AllowSynProxy(table));
         }
         if self.are_given && !host.tracks() {
             workers.send_all(|_| Command::SetConnections(None));
         }
         self.are_given = host.tracks();
+        self.are_proxied = self.are_given && (self.are_proxied || host.has_syn_proxy());
     }
 
     /// A table for a worker that is new, if the others have one.
     pub(crate) fn of_new_worker(&mut self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
-        self.are_given.then(|| self.table()).transpose()
+        if !self.are_given {
+            return Ok(None);
+        }
+        let mut table = self.table()?;
+        if self.are_proxied {
+            table.table.allow_syn_proxy(ProxyTable::new(self.config.limit)?);
+        }
+        Ok(Some(table))
     }
 
     /// The rings of the events of tables that were made since the last call.

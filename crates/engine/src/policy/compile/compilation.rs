@@ -53,6 +53,8 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             Decision::default_of(Outcome::Drop(DropReason::ConnQuota)),
             Decision::default_of(Outcome::Drop(DropReason::NatNoPort)),
             Decision::default_of(Outcome::Drop(DropReason::NatUnsupported)),
+            Decision::default_of(Outcome::Drop(DropReason::SynAnswered)),
+            Decision::default_of(Outcome::Drop(DropReason::WrongCookie)),
         ]);
         let edit = Edit::between(&like.rules, &host.rules, Rule::is_clone_of);
         let (meters, used) = (BTreeMap::new(), UsedFields::default());
@@ -81,6 +83,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             ingress,
             egress,
             used,
+            has_syn_proxy: self.host.has_syn_proxy(),
             switching,
             meters: self.meters,
             rules: self.host.rules.clone(),
@@ -189,7 +192,8 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
         let has_extras =
             !(extras.meters.is_empty() && extras.set_vlan.is_empty() && extras.mirrors.is_empty());
         let extras = has_extras.then(|| Box::new(extras));
-        Ok(Decision { outcome, queue: actions.queue, extras, rules: RuleIds::of(&decision.rules) })
+        let (queue, syn_proxy) = (actions.queue, actions.syn_proxy);
+        Ok(Decision { outcome, queue, extras, syn_proxy, rules: RuleIds::of(&decision.rules) })
     }
 
     /// The token bucket of a rule or port; reused while its rates stay the same.

@@ -39,13 +39,8 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
             let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
             };
-            memory.pool.alloc_into(answers, 1);
-            let Some(mut buffer) = answers.pop() else { break };
-            buffer.set_port(mbuf.port());
-            // The buffer may have held a packet of a capture port.
-            memory.set_stamp(&buffer, None);
-            if buffer.copy_from(&answer[..length]).is_ok() {
-                answers.add(buffer);
+            if !super::answer::add(memory, answers, (mbuf.port(), &answer[..length])) {
+                break;
             }
         }
     }

@@ -33,10 +33,12 @@ impl Classify for PerConnection {
                 read_headers(connections, burst);
                 let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
                 connections.track(self.tracking, cl.tick, &lengths[..count], &mut keys[..count]);
+                let packets = burst.batch.as_mut_slice();
+                let (zone, both) = (Zone(self.tracking.zone), (&mut keys[..count], &mut lengths[..count]));
+                failed = connections.pass_by_proxy(zone, both, packets);
                 if let Some(nat) = &scope.snapshot.nat {
-                    let packets = burst.batch.as_mut_slice();
-                    failed = connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
-                    let at = ReceivedBy { port: scope.side.port(), zone: Zone(self.tracking.zone) };
+                    failed |= connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
+                    let at = ReceivedBy { port: scope.side.port(), zone };
                     connections.ask_for_targets(nat, at, &mut keys[..count]);
                 }
                 cl.connections = Some(connections);
@@ -46,6 +48,9 @@ impl Classify for PerConnection {
         note_states(scope, burst);
         look_up(cl, scope, burst);
         if let Some(connections) = cl.connections.as_deref_mut() {
+            if scope.snapshot.policy.has_syn_proxy {
+                answer_clients(connections, self, scope, burst);
+            }
             begin_connections(connections, self, scope, burst);
         }
         drop_each(failed, NOT_TRANSLATABLE, &mut burst.results);
@@ -111,6 +116,24 @@ fn note_states(scope: &Scope<'_>, burst: &mut Burst) {
     for (key, mbuf) in burst.results.keys.iter_mut().zip(burst.batch.as_mut_slice()) {
         set_state(mbuf, key.state);
         *key = used.mask(*key);
+    }
+}
+
+/// Answers the SYNs that rules with a SYN proxy accept, and drops what belongs to no connection.
+fn answer_clients(
+    connections: &mut WorkerConnections,
+    path: &PerConnection,
+    scope: &Scope<'_>,
+    burst: &mut Burst,
+) {
+    for n in 0..burst.batch.len() {
+        let decision = burst.results.decisions[n];
+        if scope.snapshot.policy.decision(decision).syn_proxy
+            && is_accepted(scope, &burst.results, n)
+            && let Some(decision) = connections.by_syn_proxy(n, Zone(path.tracking.zone))
+        {
+            drop_each(1 << n, decision, &mut burst.results);
+        }
     }
 }
 

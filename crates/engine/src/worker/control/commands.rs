@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Pin(u32),
     /// Track connections in this table; `None`: no longer.
     SetConnections(Option<Box<WorkerConnections>>),
+    /// Let connections be proxied.
+    AllowSynProxy(netvm_conntrack::ProxyTable),
     /// Give away flows with verdicts that other workers own now.
     TakeFlows(Box<MovedFlows>),
     /// Give away connections that other workers own now.
@@ -225,8 +227,7 @@ impl Worker {
                 self.send(Event::Retired(Retired::Memory(memory)));
             }
             Command::SetShaper(port, shaper) => {
-                let old = dp.ports.get_mut(port).and_then(|queue| queue.set_shaper(shaper));
-                if let Some(mut old) = old {
+                if let Some(mut old) = dp.ports.get_mut(port).and_then(|queue| queue.set_shaper(shaper)) {
                     while let Some(mbuf) = old.pop_any() {
                         shape_one(dp, port, mbuf);
                     }
@@ -242,11 +243,11 @@ impl Worker {
             }
             Command::Pin(core) => pin_to(core),
             Command::SetConnections(new) => {
-                if let Some(mut old) = std::mem::replace(&mut dp.connections, new) {
-                    old.finish(dp.clock.tick, &dp.counters.connections);
+                if let Some(old) = dp.replace_connections(new) {
                     self.send(Event::Retired(Retired::Connections(old)));
                 }
             }
+            Command::AllowSynProxy(table) => dp.allow_syn_proxy(table),
             Command::TakeFlows(mut flows) => {
                 flows.take(dp.id, &mut dp.flows.verdicts, dp.clock.tick);
                 self.send(Event::FlowsTaken(flows));

@@ -17,7 +17,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
 use crate::interface::PortContext;
 use crate::snapshot::{MAX_PASSED, Snapshot};
-use crate::worker::act::{decision, police::police};
+use crate::worker::act::{answer, decision, police::police};
 use crate::worker::chain::entry::room_at_entry;
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
@@ -212,6 +212,10 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let classified = classify(&mut Classifier::of(dp), &scope, burst);
     if !burst.malformed.is_empty() {
         walk(dp, cx, Next::MalformedAt(port), &mut burst.malformed);
+    }
+    if scope.tracking.is_some() && dp.connections.as_ref().is_some_and(|it| !it.syn_proxy.answers.is_empty())
+    {
+        answer::send_of_proxy(dp, cx, port);
     }
     match classified {
         Classified::Uniform(PacketGroup { action, bytes }) => {

@@ -13,6 +13,7 @@ use netvm_wire::{ConnState, FlowKey, Fragment};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::BURST;
+use super::syn_proxy::{CookieCounts, SynProxy};
 use crate::counters::ConnectionCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
@@ -67,6 +68,7 @@ struct Counted {
     ended: Ended,
     invalid: u64,
     events_lost: u64,
+    cookies: CookieCounts,
 }
 
 /// The connections of one worker.
@@ -74,10 +76,11 @@ pub(crate) struct WorkerConnections {
     pub(crate) table: Connections,
     pub(crate) headers: Headers,
     /// Complete keys, by packet of the burst.
-    keys: [FlowKey; BURST],
+    pub(super) keys: [FlowKey; BURST],
     /// Lengths of the packets.
-    lengths: [u32; BURST],
-    tracked: [Tracked; BURST],
+    pub(super) lengths: [u32; BURST],
+    pub(super) tracked: [Tracked; BURST],
+    pub(crate) syn_proxy: SynProxy,
     /// Where packets of the burst lead that may begin a connection.
     targets: [Option<Target>; BURST],
     /// What the counters have of this table.
@@ -85,7 +88,7 @@ pub(crate) struct WorkerConnections {
     /// Packets that were invalid so far.
     invalid: u64,
     /// The tick of the burst.
-    now: u32,
+    pub(super) now: u32,
     /// The tick at which the hand last moved.
     last_tick: u32,
     /// Gets what happens to connections.
@@ -103,6 +106,7 @@ impl WorkerConnections {
             keys: [FlowKey::EMPTY; BURST],
             lengths: [0; BURST],
             tracked: [Tracked::default(); BURST],
+            syn_proxy: SynProxy::new(),
             targets: [None; BURST],
             counted: Counted::default(),
             invalid: 0,
@@ -178,6 +182,7 @@ impl WorkerConnections {
             }
         };
         self.tracked[n].connection = Some(id);
+        self.proxy_if_proved(n);
         Ok(())
     }
 
@@ -291,6 +296,7 @@ impl WorkerConnections {
             begun: self.table.begun(),
             ended: self.table.ended(),
             invalid: self.invalid,
+            cookies: self.syn_proxy.counts,
             events_lost: self.table.events_lost(),
         };
         let before = std::mem::replace(&mut self.counted, now);
@@ -301,6 +307,9 @@ impl WorkerConnections {
         counters.flushed.add(now.ended.flushed - before.ended.flushed);
         counters.invalid.add(now.invalid - before.invalid);
         counters.events_lost.add(now.events_lost - before.events_lost);
+        counters.cookies_sent.add(now.cookies.sent - before.cookies.sent);
+        counters.cookies_accepted.add(now.cookies.accepted - before.cookies.accepted);
+        counters.cookies_wrong.add(now.cookies.wrong - before.cookies.wrong);
     }
 
     /// Passes on what has happened to connections. Events stay in the table while the ring is full.

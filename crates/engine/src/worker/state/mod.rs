@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
+use netvm_conntrack::ProxyTable;
 use netvm_notify::Signaller;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::ConnState;
@@ -20,6 +21,7 @@ pub(crate) mod memories;
 pub(crate) mod moved;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
+pub(crate) mod syn_proxy;
 
 use super::latency::Latency;
 use super::monitor::FlowMonitor;
@@ -178,6 +180,23 @@ impl Datapath {
     pub(crate) fn remove_link(&mut self, id: LinkId) -> Option<(Box<Link>, Option<Box<ThreadInFlight>>)> {
         let in_flight = self.in_flight.remove_thread(id);
         Some((self.nfs.remove(id)?, in_flight))
+    }
+
+    /// Tracks connections in another table, or in none. Returns the one before.
+    pub(crate) fn replace_connections(
+        &mut self,
+        new: Option<Box<WorkerConnections>>,
+    ) -> Option<Box<WorkerConnections>> {
+        let mut old = std::mem::replace(&mut self.connections, new)?;
+        old.finish(self.clock.tick, &self.counters.connections);
+        Some(old)
+    }
+
+    /// Lets connections be proxied.
+    pub(crate) fn allow_syn_proxy(&mut self, table: ProxyTable) {
+        if let Some(connections) = &mut self.connections {
+            connections.table.allow_syn_proxy(table);
+        }
     }
 
     /// Sends the packets that the ports have gathered. Returns how many the devices took.

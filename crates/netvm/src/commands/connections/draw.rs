@@ -55,8 +55,9 @@ pub fn counts(counts: &ConnectionCounts) -> String {
     let [begun, expired, evicted, flushed, invalid] = [begun, expired, evicted, flushed, invalid].map(count);
     let mut text = format!(
         "{}begun: {begun}\nended: {expired} by time-out, {evicted} evicted, {flushed} flushed\n\
-         invalid packets: {invalid}\n",
-        present(counts)
+         invalid packets: {invalid}\n{}",
+        present(counts),
+        cookies(counts)
     );
     let ConnectionCounts { log_lines, log_lost, events_lost, .. } = *counts;
     if log_lines + log_lost + events_lost > 0 {
@@ -66,6 +67,16 @@ pub fn counts(counts: &ConnectionCounts) -> String {
         );
     }
     text
+}
+
+/// What the SYN proxy has done, if it has done anything.
+fn cookies(counts: &ConnectionCounts) -> String {
+    let cookies = [counts.cookies_sent, counts.cookies_accepted, counts.cookies_wrong];
+    if cookies == [0; 3] {
+        return String::new();
+    }
+    let [sent, accepted, wrong] = cookies.map(count);
+    format!("SYN cookies: {sent} sent, {accepted} accepted, {wrong} wrong\n")
 }
 
 /// How many connections there are.

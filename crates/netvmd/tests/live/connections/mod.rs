@@ -3,6 +3,7 @@
 mod flood;
 mod log;
 mod saved;
+mod syn_proxy;
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -15,14 +16,13 @@ use crate::common::{Daemon, ENGINE};
 
 const PAGE: &str = include_str!("../../../../../docs/how-to/connections.md");
 
-/// The first configuration of the page, for hosts with these names.
-fn firewall(office: &Host, outside: &Host) -> String {
-    let config = blocks(PAGE, "toml").swap_remove(0);
-    let namespace = |config: String, name: &str, host: &Host| {
+/// The configuration of the page that has this text, for hosts in place of the names.
+fn config(text: &str, hosts: [(&str, &Host); 2]) -> String {
+    let config = blocks(PAGE, "toml").into_iter().find(|config| config.contains(text)).unwrap();
+    let config = hosts.into_iter().fold(config, |config, (name, host)| {
         config.replace(&format!("namespace = \"{name}\""), &format!("namespace = {:?}", host.namespace()))
-    };
-    let config = namespace(config, "office", office);
-    format!("{ENGINE}{}", namespace(config, "outside", outside))
+    });
+    format!("{ENGINE}{config}")
 }
 
 /// The commands that the page runs in the office and outside.
@@ -63,7 +63,7 @@ fn only_the_office_opens_connections_and_they_are_listed_and_flushed() {
         return;
     }
     let [office, outside] = ["co", "ci"].map(Host::bare);
-    let daemon = Daemon::start(&firewall(&office, &outside));
+    let daemon = Daemon::start(&config("\"mail\"", [("office", &office), ("outside", &outside)]));
     let [server, ping, get] = &commands(&office, &outside)[..] else { panic!("three commands") };
     let words: Vec<&str> = server.trim_end_matches(" &").split(' ').collect();
     let _server = Background(Command::new(words[0]).args(&words[1..]).spawn().unwrap());

@@ -2,8 +2,9 @@
 
 mod nat;
 
+use netvm_conntrack::ProxyTable;
 use netvm_model::{ConnectionsConfig, Forward, Host, PortConfig, PortPolicy};
-use netvm_wire::{ConnState, FrameBuilder, TcpFlags};
+use netvm_wire::{ConnState, FrameBuilder, TcpFlags, checksum, parse};
 
 use super::rig::{CHAIN, Rig, ip, mac, port, udp};
 use crate::drop_reason::DropReason;
@@ -148,4 +149,79 @@ fn nfs_learn_the_state_of_each_packet() {
     assert_eq!(seen(0, &udp(1, 2, 53)), (0, new));
     assert_eq!(seen(1, &answer), (1, established));
     assert_eq!(seen(0, &udp(1, 2, 53)), (0, established));
+}
+
+/// Port 0 may begin connections of TCP with hosts behind port 1 whose clients have proved their addresses.
+fn proxied() -> Rig {
+    let rule = r#"
+from = "p0"
+match = { protocol = "tcp", state = "new" }
+allow = true
+syn_proxy = true
+
+[[rule]]
+match = { state = "established" }
+allow = true"#;
+    let deny = r#"acl_in = "deny""#;
+    let text = ports_and_rule(deny, rule).replacen("track = true", &format!("track = true\n{deny}"), 1);
+    let mut rig = tracking(&text, &ConnectionsConfig { pick_up: false, ..ConnectionsConfig::default() });
+    rig.command(Command::AllowSynProxy(ProxyTable::new(1 << 16).unwrap()));
+    rig
+}
+
+/// Flags, sequence number and acknowledgment of the only frame that has left by a port since the last call.
+fn segment(rig: &mut Rig, port: usize) -> Option<(TcpFlags, u32, u32)> {
+    let sent = rig.sent(port);
+    let [frame] = &sent[..] else {
+        assert!(sent.is_empty(), "{}", sent.len());
+        return None;
+    };
+    let headers = parse(frame).unwrap();
+    assert_eq!(checksum::verify(frame, &headers), Ok(()));
+    let tcp = &frame[headers.l4_offset().unwrap()..];
+    let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+    Some((headers.key().tcp_flags, number(4), number(8)))
+}
+
+/// Lets a port receive a segment. Returns what leaves by both.
+fn receives(rig: &mut Rig, from: usize, frame: &[u8]) -> [Option<(TcpFlags, u32, u32)>; 2] {
+    rig.receive(from, frame);
+    while rig.turn() > 0 {}
+    [0, 1].map(|port| segment(rig, port))
+}
+
+#[test]
+fn a_syn_proxy_asks_clients_before_connections_begin() {
+    const SYN: TcpFlags = TcpFlags::SYN;
+    const ACK: TcpFlags = TcpFlags::ACK;
+    let client = |flags, own, other| ip(1, 2).tcp(1000, 80, flags).numbers(own, other).to_vec().unwrap();
+    let server = |flags, own, other| back().tcp(80, 1000, flags).numbers(own, other).to_vec().unwrap();
+    let mut rig = proxied();
+    let [Some((flags, cookie, 101)), None] = receives(&mut rig, 0, &client(SYN, 100, 0)) else { panic!() };
+    assert_eq!((flags, connections(&rig)), (SYN | ACK, 0));
+    assert_eq!(receives(&mut rig, 0, &client(ACK, 101, cookie)), [None; 2]);
+    assert_eq!((rig.dropped_at(0, DropReason::SynAnswered), connections(&rig)), (1, 0));
+
+    let next = cookie.wrapping_add(1);
+    assert_eq!(receives(&mut rig, 0, &client(ACK, 101, next)), [None, Some((SYN, 100, 0))]);
+    assert_eq!(connections(&rig), 1);
+    let opening = receives(&mut rig, 1, &server(SYN | ACK, 500, 101));
+    assert_eq!(opening, [Some((ACK, next, 101)), Some((ACK, 101, 501))]);
+    assert_eq!(receives(&mut rig, 0, &client(ACK, 101, next)), [None, Some((ACK, 101, 501))]);
+    assert_eq!(receives(&mut rig, 1, &server(ACK, 501, 101)), [Some((ACK, next, 101)), None]);
+    let fin = TcpFlags::FIN | ACK;
+    assert_eq!(receives(&mut rig, 1, &server(fin, 501, 101)), [Some((fin, next, 101)), None]);
+    rig.assert_nothing_leaked();
+}
+
+#[test]
+fn a_syn_flood_begins_no_connection() {
+    let mut rig = proxied();
+    for number in 0..200u8 {
+        rig.receive(0, &ip(number, 2).tcp(1000, 80, TcpFlags::SYN).to_vec().unwrap());
+    }
+    while rig.turn() > 0 {}
+    assert_eq!((rig.sent(0).len(), rig.sent(1).len(), connections(&rig)), (200, 0, 0));
+    assert_eq!(rig.dropped_at(0, DropReason::SynAnswered), 200);
+    rig.assert_nothing_leaked();
 }
