@@ -1,5 +1,5 @@
-//! Static routes of the configuration in a router's kernel. They have their own protocol number, so that netvmd does
-//! not remove other routes.
+//! Static routes of the configuration in a router's kernel, and local ones for the addresses of NAT. They have their own
+//! protocol number, so that netvmd does not remove other routes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +22,8 @@ use netvm_wire::IpNet;
 const OURS: RouteProtocol = RouteProtocol::Other(netvm_netlink::OURS);
 /// `RT_TABLE_MAIN`.
 const MAIN: u8 = 254;
+/// `RT_TABLE_LOCAL`.
+const LOCAL: u8 = 255;
 /// The metric that the kernel gives IPv6 routes without one (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
@@ -131,11 +133,7 @@ pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
     }
     // Removes before it adds: a changed route may have the same destination and metric as before.
     for (_, old) in installed.into_iter().enumerate().filter(|(n, _)| !kept.contains(n)) {
-        match requests.change(RouteNetlinkMessage::DelRoute(old), 0) {
-            // The kernel has removed the route with its interface.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            other => other.map_err(failed("an earlier destination"))?,
-        }
+        delete(&mut requests, old).map_err(failed("an earlier destination"))?;
     }
     for route in missing {
         let add = |requests: &mut Requests| {
@@ -147,9 +145,56 @@ pub(super) fn set(wanted: &[StaticRoute]) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// The installed routes that come from a configuration.
+/// As [`set`], for the prefixes that the router takes for its own beside its addresses, as with `ip route add local`.
+///
+/// # Errors
+/// [`RouteError`] names the first prefix that the kernel refuses.
+pub(super) fn set_local(wanted: &BTreeSet<IpNet>) -> Result<(), RouteError> {
+    let failed = |to: String| move |source| RouteError { to, source };
+    let mut missing = wanted.clone();
+    let mut set = || {
+        let mut requests = Requests::open()?;
+        let is_ours =
+            |route: &RouteMessage| route.header.protocol == OURS && route.header.kind == RouteType::Local;
+        for old in routes(&mut requests, is_ours)? {
+            if !kernel::destination(&old).is_some_and(|net| missing.remove(&net)) {
+                delete(&mut requests, old)?;
+            }
+        }
+        let loopback = index_of(&mut requests, "lo")?;
+        Ok((requests, loopback))
+    };
+    let (mut requests, loopback) = set().map_err(failed("addresses of NAT".to_owned()))?;
+    for net in missing {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            table: LOCAL,
+            scope: if net.is_v4() { RouteScope::Host } else { RouteScope::Universe },
+            kind: RouteType::Local,
+            ..header_to(net)
+        };
+        message.attributes.push(RouteAttribute::Destination(route_address(net.network())));
+        message.attributes.extend(loopback.map(RouteAttribute::Oif));
+        match requests.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL) {
+            // It is an address of the router already.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            other => other.map_err(failed(net.to_string()))?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes a route, if the kernel has not removed it with its interface.
+fn delete(requests: &mut Requests, route: RouteMessage) -> io::Result<()> {
+    match requests.change(RouteNetlinkMessage::DelRoute(route), 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other,
+    }
+}
+
+/// The installed static routes that come from a configuration.
 fn configured(requests: &mut Requests) -> io::Result<Vec<RouteMessage>> {
-    routes(requests, |route| route.header.protocol == OURS)
+    routes(requests, |route| route.header.protocol == OURS && route.header.kind != RouteType::Local)
 }
 
 /// The installed routes of both families that `selects` selects.
@@ -206,17 +251,22 @@ fn is_same(requests: &mut Requests, wanted: &StaticRoute, installed: &RouteMessa
     }
 }
 
-fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMessage> {
-    let mut message = RouteMessage::default();
-    message.header = RouteHeader {
-        address_family: if route.to.is_v4() { AddressFamily::Inet } else { AddressFamily::Inet6 },
-        destination_prefix_length: route.to.length(),
+/// The header of a unicast route of the configuration.
+fn header_to(net: IpNet) -> RouteHeader {
+    RouteHeader {
+        address_family: if net.is_v4() { AddressFamily::Inet } else { AddressFamily::Inet6 },
+        destination_prefix_length: net.length(),
         table: MAIN,
         protocol: OURS,
         scope: RouteScope::Universe,
         kind: RouteType::Unicast,
         ..RouteHeader::default()
-    };
+    }
+}
+
+fn message(requests: &mut Requests, route: &StaticRoute) -> io::Result<RouteMessage> {
+    let mut message = RouteMessage::default();
+    message.header = header_to(route.to);
     message.attributes.push(RouteAttribute::Destination(route_address(route.to.network())));
     message.attributes.extend(route.metric.map(RouteAttribute::Priority));
     let mut index =

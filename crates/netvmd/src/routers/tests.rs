@@ -11,6 +11,7 @@ use super::kernel::{event_change, everything};
 use super::links::{Interface, Links, OuterEnds, start_forwarding};
 use super::namespace::Namespace;
 use super::rib::Rib;
+use super::static_routes;
 use netvm_netlink::{ReadOutcome, Requests};
 
 /// A namespace that is removed on drop, with its interfaces.
@@ -289,4 +290,33 @@ fn lost_events_are_made_up_by_a_dump() {
     until(Followed { namespace, sockets, rib: &mut rib, engine }, last);
     assert_eq!(rib.counts().routes_v4, 2001);
     assert_eq!(rib.counts().next_hops, 1);
+}
+
+#[test]
+fn prefixes_of_nat_are_local_and_follow_the_configuration() {
+    let Some(namespace) = TestNamespace::new("p") else { return };
+    let mut links = Links::new("test", namespace.namespace()).unwrap();
+    links.configure(&interface(4, 1), None).unwrap();
+    let set = |nets: &[&str]| {
+        let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
+        namespace.namespace().inside(|| static_routes::set_local(&nets)).unwrap().unwrap();
+    };
+    let show = || {
+        let all = ["route show table local", "-6 route show table local"].map(|words| namespace.ip(words));
+        let text = all.concat();
+        let ours = text.lines().filter(|line| line.contains("proto 110"));
+        let prefixes: Vec<&str> = ours.filter_map(|line| line.split(' ').nth(1)).collect();
+        prefixes.join(" ")
+    };
+    // The interface's own address has its route already.
+    set(&["10.1.0.1/32", "10.1.0.7/32", "10.1.0.8/31", "2001:db8:9::/64"]);
+    assert_eq!(show(), "10.1.0.7 10.1.0.8/31 2001:db8:9::/64");
+    let answers = |to: &str| namespace.ip(&format!("route get {to} from 10.1.0.99 iif lan1"));
+    assert!(answers("10.1.0.9").starts_with("local "), "{}", answers("10.1.0.9"));
+    // Static routes come and go without them.
+    namespace.namespace().inside(|| static_routes::set(&[])).unwrap().unwrap();
+    set(&["10.1.0.8/31", "10.1.0.128/28"]);
+    assert_eq!(show(), "10.1.0.8/31 10.1.0.128/28");
+    set(&[]);
+    assert_eq!(show(), "");
 }

@@ -1,13 +1,15 @@
 //! Brings namespaces and interfaces of routers to their desired state.
 
+mod local;
 mod record;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use netvm_model::{Access, Host, PortId, Resource, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_wire::IpNet;
 
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
@@ -48,6 +50,8 @@ pub(super) struct DesiredRouter {
     /// Interfaces of its AF_XDP ports.
     pub(super) port_interfaces: Vec<String>,
     routes: Vec<StaticRoute>,
+    /// What it takes for its own beside its addresses.
+    local: BTreeSet<IpNet>,
 }
 
 impl DesiredRouter {
@@ -69,6 +73,7 @@ impl DesiredRouter {
             interfaces: one.interfaces.iter().map(interface).collect(),
             port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
+            local: local::prefixes(host, one),
         };
         host.routers.iter().map(router).collect()
     }
@@ -120,7 +125,9 @@ pub(super) fn make(
     };
     let new = configure(router, made)?;
     made.unannounced.extend(new);
-    let routed = made.namespace.inside(|| static_routes::set(&router.routes));
+    let routed = made
+        .namespace
+        .inside(|| static_routes::set(&router.routes).and_then(|()| static_routes::set_local(&router.local)));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
     routed.map_err(|source| RouterError::Route { router: name.clone(), source })
 }

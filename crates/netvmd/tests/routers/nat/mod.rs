@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod clients;
+mod pools;
 mod published;
 mod six;
 
