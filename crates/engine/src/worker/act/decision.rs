@@ -101,12 +101,25 @@ pub(crate) fn mirror(burst: &mut Dispatch<'_>, side: Side, action: PacketAction,
 
 fn end(burst: &mut Dispatch<'_>, side: Side, action: PacketAction) -> Step {
     let snapshot = burst.cx.snapshot;
-    if let Side::Egress(_) = side
-        && snapshot.policy.decision(action.decision).outcome == Outcome::Reject
-    {
-        return reject_each(burst);
+    let next = outcome(snapshot, side, action);
+    if let Side::Egress(_) = side {
+        let is_rejected = snapshot.policy.decision(action.decision).outcome == Outcome::Reject;
+        if is_rejected || matches!(next, Next::Drop(..)) {
+            forget_begun(burst);
+        }
+        if is_rejected {
+            return reject_each(burst);
+        }
     }
-    Step::All(outcome(snapshot, side, action))
+    Step::All(next)
+}
+
+/// Forgets the connections that packets have begun which the rules of a port do not let out: they leave no trace.
+#[cold]
+fn forget_begun(burst: &mut Dispatch<'_>) {
+    if let Some(connections) = &mut burst.dp.connections {
+        burst.batch.as_slice().iter().for_each(|mbuf| connections.forget_begun(mbuf));
+    }
 }
 
 /// The senders of packets to send are behind the ports that the packets came by.

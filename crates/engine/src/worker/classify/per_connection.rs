@@ -161,6 +161,8 @@ fn begin_connections(
                 _ => OVER_QUOTA,
             };
             drop_each(1 << n, decision, &mut burst.results);
+        } else if let Some(mbuf) = burst.batch.as_mut_slice().get_mut(n) {
+            connections.note_begun(n, mbuf);
         }
     }
     if scope.snapshot.nat.is_some() && begun != 0 {

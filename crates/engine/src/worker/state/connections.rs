@@ -4,8 +4,8 @@ mod families;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Change, Config, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet, Quotas, Refusal,
-    Rewrite, Target, Timeouts, Tracked, Translation, Zone,
+    Change, Config, ConnectionId, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet,
+    Quotas, Refusal, Rewrite, Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
@@ -20,7 +20,7 @@ use crate::ids::PortId;
 use crate::nat::{Nat, SourceChoice};
 use crate::policy::Tracking;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::{OfConnection, forget_connection, set_connection, state_of};
+use crate::worker::packet::mark::{OfConnection, connection_of, forget_connection, set_connection, state_of};
 pub(crate) use families::Entrance;
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
@@ -184,6 +184,23 @@ impl WorkerConnections {
         self.tracked[n].connection = Some(id);
         self.proxy_if_proved(n);
         Ok(())
+    }
+
+    /// Notes the connection that packet `n` of the burst has begun.
+    pub(crate) fn note_begun(&self, n: usize, mbuf: &mut Mbuf) {
+        if let Some(id) = self.tracked[n].connection {
+            set_connection(mbuf, OfConnection { connection: id.note(), is_reply: false });
+        }
+    }
+
+    /// Forgets the connection of a packet that did not get out, if it has had no answer.
+    pub(crate) fn forget_begun(&mut self, mbuf: &Mbuf) {
+        let of = connection_of(mbuf).filter(|of| !of.is_reply && state_of(mbuf) == ConnState::New);
+        let id = of.and_then(|of| self.table.noted(of.connection));
+        let is_unanswered = |id: &ConnectionId| self.table.get(*id).is_some_and(|it| !it.is_answered());
+        if let Some(id) = id.filter(is_unanswered) {
+            self.table.take(id);
+        }
     }
 
     /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.

@@ -225,3 +225,15 @@ fn a_syn_flood_begins_no_connection() {
     assert_eq!(rig.dropped_at(0, DropReason::SynAnswered), 200);
     rig.assert_nothing_leaked();
 }
+
+#[test]
+fn a_packet_that_does_not_get_out_leaves_no_connection() {
+    for drops in ["drop = true", "reject = true"] {
+        let rule = format!("to = \"p1\"\nmatch = {{ destination_ports = 53 }}\n{drops}");
+        let mut rig = tracking(&ports_and_rule("", &rule), &ConnectionsConfig::default());
+        assert!(!passes(&mut rig, 0, &udp(1, 2, 53)));
+        assert_eq!(connections(&rig), 0, "{drops}");
+        assert!(passes(&mut rig, 0, &udp(1, 2, 99)));
+        assert_eq!(connections(&rig), 1);
+    }
+}
