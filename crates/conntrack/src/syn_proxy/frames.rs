@@ -98,13 +98,13 @@ impl Frame {
             destination.swap_with_slice(source);
         }
         let (header, segment) = rest.split_at_mut_checked(ip)?;
-        self.ip(packet, packet.front.get(network..network + ip)?, (header, length));
+        self.ip(packet, packet.front.get(network..network + ip)?, header, length);
         segment.copy_from_slice(&tcp[..length]);
         Some(network + ip + length)
     }
 
     /// Writes the IP header of a segment of `length` bytes, from that of a packet.
-    fn ip(&self, packet: &Packet<'_>, from: &[u8], (header, length): (&mut [u8], usize)) {
+    fn ip(&self, packet: &Packet<'_>, from: &[u8], header: &mut [u8], length: usize) {
         header.copy_from_slice(from);
         let key = packet.key;
         let (source, destination) = self.ends(key.source, key.destination);

@@ -117,7 +117,7 @@ impl Connections {
     fn track_segment(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Result<Handled, Tracked> {
         let Some(received) = segment(packet) else { return Ok(Handled::Invalid) };
         let mut segment = received;
-        if let Some(tracked) = self.by_proxy((packet, now), found, &mut segment) {
+        if let Some(tracked) = self.by_proxy(packet, now, found, &mut segment) {
             return Err(tracked);
         }
         let Some(tcp) = self.slots.get_mut(found.slot).transport.tcp_mut() else {

@@ -71,7 +71,8 @@ impl Connections {
     /// client's segment what the server sees of it.
     pub(super) fn by_proxy(
         &self,
-        (packet, now): (&Packet<'_>, u32),
+        packet: &Packet<'_>,
+        now: u32,
         found: Found,
         segment: &mut Segment,
     ) -> Option<Tracked> {

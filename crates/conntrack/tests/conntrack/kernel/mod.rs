@@ -2,7 +2,7 @@
 //! same.
 
 pub mod conversation;
-mod judge;
+mod imported;
 mod nat;
 mod router;
 mod sctp;

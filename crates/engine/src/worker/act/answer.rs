@@ -10,7 +10,7 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 
 /// Adds a packet with these bytes, as if `port` had received it. Returns false if there is no buffer.
-pub(crate) fn add(memory: &Memory, answers: &mut Batch, (port, bytes): (PortNumber, &[u8])) -> bool {
+pub(crate) fn add(memory: &Memory, answers: &mut Batch, port: PortNumber, bytes: &[u8]) -> bool {
     memory.pool.alloc_into(answers, 1);
     let Some(mut buffer) = answers.pop() else { return false };
     buffer.set_port(port);
@@ -29,7 +29,7 @@ pub(crate) fn send_of_proxy(dp: &mut Datapath, cx: Context<'_>, port: PortId) {
     let Datapath { connections, memories, .. } = dp;
     if let (Some(connections), Some(memory)) = (connections, memories.get(cx.memory)) {
         for answer in connections.syn_proxy.answers.drain(..) {
-            if !add(memory, &mut answers, (PortNumber(port.0), answer.bytes())) {
+            if !add(memory, &mut answers, PortNumber(port.0), answer.bytes()) {
                 break;
             }
         }

@@ -39,7 +39,7 @@ pub(crate) fn answer(burst: &mut Dispatch<'_>, from: PortId) -> Step {
             let Some(length) = length.filter(|_| admits(dp.limits.rejects.as_ref(), dp.clock.now)) else {
                 continue;
             };
-            if !super::answer::add(memory, answers, (mbuf.port(), &answer[..length])) {
+            if !super::answer::add(memory, answers, mbuf.port(), &answer[..length]) {
                 break;
             }
         }

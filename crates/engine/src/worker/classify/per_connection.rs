@@ -34,8 +34,8 @@ impl Classify for PerConnection {
                 let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
                 connections.track(self.tracking, cl.tick, &lengths[..count], &mut keys[..count]);
                 let packets = burst.batch.as_mut_slice();
-                let (zone, both) = (Zone(self.tracking.zone), (&mut keys[..count], &mut lengths[..count]));
-                failed = connections.pass_by_proxy(zone, both, packets);
+                let zone = Zone(self.tracking.zone);
+                failed = connections.pass_by_proxy(zone, &mut keys[..count], &mut lengths[..count], packets);
                 if let Some(nat) = &scope.snapshot.nat {
                     failed |= connections.translate_destinations(u64::MAX, &mut keys[..count], packets);
                     let at = ReceivedBy { port: scope.side.port(), zone };

@@ -1,26 +1,26 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
 mod families;
+mod nat;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Change, Config, ConnectionId, Connections, Ended, Event, Half, Incomplete, NoMemory, Origin, Packet,
-    Quotas, Refusal, Rewrite, Target, Timeouts, Tracked, Translation, Zone,
+    Config, ConnectionId, Connections, Ended, Event, NoMemory, Origin, Packet, Quotas, Refusal, Target,
+    Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
-use netvm_wire::{ConnState, FlowKey, Fragment};
+use netvm_wire::{ConnState, FlowKey};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::BURST;
 use super::syn_proxy::{CookieCounts, SynProxy};
 use crate::counters::ConnectionCounters;
-use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::nat::{Nat, SourceChoice};
+use crate::nat::Nat;
 use crate::policy::Tracking;
-use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::{OfConnection, connection_of, forget_connection, set_connection, state_of};
+use crate::worker::packet::keys::HEADER_BYTES;
+use crate::worker::packet::mark::{OfConnection, connection_of, set_connection, state_of};
 pub(crate) use families::Entrance;
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
@@ -203,103 +203,6 @@ impl WorkerConnections {
         }
     }
 
-    /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.
-    pub(crate) fn ask_for_targets(&mut self, nat: &Nat, by: ReceivedBy, keys: &mut [FlowKey]) {
-        let ReceivedBy { port: from, zone } = by;
-        let mut new = self.new_packets(keys.len());
-        while new != 0 {
-            let n = new.trailing_zeros() as usize;
-            new &= new - 1;
-            let target = nat.destination(from, &keys[n], self.table.hash_of_source(keys[n].source));
-            let target = target.or_else(|| self.mapped(n, zone, !nat.is_outside(from)));
-            self.targets[n] = target;
-            if let Some(Target { address, port }) = target {
-                keys[n].destination = address;
-                keys[n].destination_port = port.unwrap_or(keys[n].destination_port);
-            }
-        }
-    }
-
-    /// The end inside that the destination of packet `n` of the burst stands for, by the mapping of another connection.
-    fn mapped(&self, n: usize, zone: Zone, from_inside: bool) -> Option<Target> {
-        let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
-        let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
-        self.table.target_of(&packet, from_inside)
-    }
-
-    /// Translates the destinations of packets of the burst that belong to connections, and notes the connections whose
-    /// sources may have to be translated: of the packets whose bits are set in `chosen`. Returns those that cannot be
-    /// translated.
-    pub(crate) fn translate_destinations(
-        &mut self,
-        chosen: u64,
-        keys: &mut [FlowKey],
-        packets: &mut [Mbuf],
-    ) -> u64 {
-        let mut failed = 0;
-        for (n, (key, mbuf)) in keys.iter_mut().zip(packets).enumerate() {
-            if chosen >> n & 1 == 0 {
-                continue;
-            }
-            let Tracked { connection, is_reply, .. } = self.tracked[n];
-            let Some((id, connection)) = connection.and_then(|id| Some((id, self.table.get(id)?))) else {
-                continue;
-            };
-            if connection.is_settled() && !connection.is_translated() || connection.is_nat64() {
-                continue;
-            }
-            set_connection(mbuf, OfConnection { connection: id.note(), is_reply });
-            let front = &mut self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
-            match rewrite(&connection.change(Half::Destination, is_reply), front, mbuf) {
-                Ok(true) => {
-                    let is_read = read_destination(front, self.lengths[n], key).is_some();
-                    failed |= u64::from(!is_read) << n;
-                }
-                Ok(false) => {}
-                Err(Incomplete) => failed |= 1 << n,
-            }
-        }
-        failed
-    }
-
-    /// Translates the source of a packet that leaves by a port. The first packet of a connection decides what stands for
-    /// its source.
-    pub(crate) fn translate_source(
-        &mut self,
-        nat: &Nat,
-        out: PortId,
-        of: OfConnection,
-        mbuf: &mut Mbuf,
-    ) -> Result<(), DropReason> {
-        let OfConnection { connection, is_reply } = of;
-        let unsupported = DropReason::NatUnsupported;
-        let id = self.table.noted(connection).ok_or(unsupported)?;
-        let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
-        let copied = read_front(mbuf, &mut front, &mut key).map_err(|_| unsupported)?;
-        let known = self.table.get(id).ok_or(unsupported)?;
-        // An error about its packets decides nothing.
-        if !known.is_settled() && state_of(mbuf) != ConnState::Related {
-            let choice = match is_reply {
-                true => SourceChoice::Itself,
-                false => nat.source(out, known, &key),
-            };
-            let settled = match choice {
-                SourceChoice::Of([]) => Err(Refusal::NoPort),
-                choice => self.table.settle_source(id, choice.pools()),
-            };
-            if let Err(refusal) = settled {
-                self.table.end(id);
-                let is_unsupported = refusal == Refusal::NotTranslatable;
-                return Err(if is_unsupported { unsupported } else { DropReason::NatNoPort });
-            }
-        }
-        let known = self.table.get(id).ok_or(unsupported)?;
-        let source = known.change(Half::Source, is_reply);
-        rewrite(&source, &mut front[..copied], mbuf).map_err(|Incomplete| unsupported)?;
-        forget_connection(mbuf);
-        Ok(())
-    }
-
     /// Ends connections whose time is over, as far as the time since the last call asks for it, and writes the
     /// counters.
     pub(crate) fn tick(&mut self, now: u32, counters: &ConnectionCounters) {
@@ -358,28 +261,6 @@ fn track_forwarded(table: &mut Connections, packets: &[Packet<'_>], now: u32, tr
             *tracked = found;
         }
     }
-}
-
-/// Rewrites one half of a packet, of which `front` is a private copy of the first bytes. Returns whether it changed.
-fn rewrite(change: &Change, front: &mut [u8], mbuf: &mut Mbuf) -> Result<bool, Incomplete> {
-    if !change.is_any() {
-        return Ok(false);
-    }
-    let (length, is_partial) = (mbuf.pkt_len() as usize, mbuf.unfinished().is_some());
-    change.apply(&mut Rewrite { front, length, is_partial })?;
-    mbuf.overwrite(front);
-    Ok(true)
-}
-
-/// Reads the destination of a packet anew.
-fn read_destination(front: &[u8], length: u32, key: &mut FlowKey) -> Option<()> {
-    let mut now = FlowKey::EMPTY;
-    now.read_frame(front, length as usize).ok()?;
-    key.destination = now.destination;
-    if key.fragment != Fragment::Later {
-        key.destination_port = now.destination_port;
-    }
-    Some(())
 }
 
 /// The configuration of a table.

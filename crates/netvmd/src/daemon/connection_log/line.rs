@@ -12,12 +12,12 @@ use crate::names::{Ends, rule_name};
 
 /// A moment, by the clock of the workers and by the calendar.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct TickTime {
     pub(super) tick: u32,
     pub(super) time: SystemTime,
 }
 
-impl Moment {
+impl TickTime {
     pub(super) fn now() -> Self {
         Self { tick: netvm_engine::current_tick(), time: SystemTime::now() }
     }
@@ -36,7 +36,7 @@ pub(super) fn is_translated(event: &Event) -> bool {
     event.reply != event.original.reversed()
 }
 
-pub(super) fn described(event: &Event, host: &Host, now: Moment) -> ConnectionEvent {
+pub(super) fn described(event: &Event, host: &Host, now: TickTime) -> ConnectionEvent {
     let Event { original, reply, .. } = event;
     let Ends { source, destination, translated_source, translated_destination } = Ends::of(original, reply);
     let connection = LoggedConnection {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn ticks_are_times_of_the_calendar_also_after_the_counter_has_wrapped() {
-        let now = Moment { tick: 5, time: SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_500) };
+        let now = TickTime { tick: 5, time: SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_500) };
         assert_eq!(now.of(5), "2000-02-29T00:00:00.500Z");
         assert_eq!(now.of(u32::MAX - 4), "2000-02-28T23:59:59.500Z");
     }

@@ -13,7 +13,7 @@ use rtrb::Consumer;
 
 use super::Shared;
 use super::file::{Batch, LogFile};
-use super::line::{Moment, described, is_translated};
+use super::line::{TickTime, described, is_translated};
 use crate::engine_thread::EngineHandle;
 use crate::runtime::lock;
 
@@ -92,7 +92,7 @@ impl Reader {
 
     /// Passes on what the rings have. Returns how many events that was.
     fn pass(&mut self) -> usize {
-        let now = Moment::now();
+        let now = TickTime::now();
         let (mut passed, mut rings) = (0, std::mem::take(&mut self.rings));
         rings.retain_mut(|ring| {
             // Asked first: what a table that has gone had pushed is here then.
@@ -109,7 +109,7 @@ impl Reader {
         passed
     }
 
-    fn pass_one(&mut self, event: &Event, now: Moment) {
+    fn pass_one(&mut self, event: &Event, now: TickTime) {
         let is_logged = self.file.is_some() && (self.logs_all || is_translated(event));
         let is_watched = self.shared.watchers.receiver_count() > 0;
         if !is_logged && !is_watched {

@@ -51,7 +51,7 @@ impl<'a> RuleReader<'a> {
         };
         let key = map.get("key").and_then(single);
         if let Some(("numgen" | "jhash" | "symhash", generator)) = key {
-            let nat = self.balanced(draft, statement, (map, generator))?;
+            let nat = self.balanced(draft, statement, map, generator)?;
             let fits = vec![family(&nat)];
             draft.ends.push(Ending { fits, end: End::Accept, nat: Some(nat) });
             return Ok(());
@@ -96,7 +96,8 @@ impl<'a> RuleReader<'a> {
         &self,
         draft: &mut Draft,
         statement: Statement<'a>,
-        (map, generator): (&'a Value, &Value),
+        map: &'a Value,
+        generator: &Value,
     ) -> Result<NatAction, Stop> {
         let stop = || self.no_translation(statement);
         let number = |key| generator.get(key).and_then(Value::as_u64);

@@ -61,7 +61,8 @@ impl WorkerConnections {
     pub(crate) fn pass_by_proxy(
         &mut self,
         zone: Zone,
-        (keys, lengths): (&mut [FlowKey], &mut [u32]),
+        keys: &mut [FlowKey],
+        lengths: &mut [u32],
         packets: &mut [Mbuf],
     ) -> u64 {
         self.syn_proxy.proved = 0;

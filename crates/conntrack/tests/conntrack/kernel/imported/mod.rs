@@ -1,4 +1,4 @@
-//! Rule sets of real programs, loaded into the kernel, and imported into netvm: both judge the same packets, and have to
+//! Rule sets of real programs, loaded into the kernel, and imported into netvm: both compare the same packets, and have to
 //! pass and translate the same ones.
 
 mod netvm;
@@ -50,7 +50,7 @@ struct RuleSet {
 }
 
 /// The kernel's router and netvm's, with the same rules.
-struct Judges {
+struct Comparison {
     sides: Sides,
     kernel: Router,
     netvm: Netvm,
@@ -60,7 +60,7 @@ struct Judges {
     different: BTreeMap<String, Vec<String>>,
 }
 
-impl Judges {
+impl Comparison {
     /// `None`: this machine has no router.
     fn new(set: RuleSet) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
@@ -80,13 +80,13 @@ impl Judges {
             let text = std::fs::read_to_string(path).unwrap();
             iptables::parse(&text, Some(IpVersion::V4), &interfaces).unwrap()
         };
-        check(&imported, (set.effect, set.notes));
+        check(&imported, set.effect, set.notes);
         let netvm = Netvm::new(&sides, &imported);
         let (passed, different) = ([0; 2], BTreeMap::new());
         Some(Self { sides, kernel, netvm, identification: 0, passed, different })
     }
 
-    /// Both judge what an end says; `true`: both pass it.
+    /// Both compare what an end says; `true`: both pass it.
     fn say(&mut self, talks: &mut [Talk; 2], end: usize, saying: Saying) -> bool {
         self.identification = self.identification % 60_000 + 1;
         let side = talks[0].side_of(end);
@@ -137,7 +137,7 @@ impl Judges {
         Talk::new(protocol, side, View { own, peer })
     }
 
-    fn judge(&mut self) {
+    fn compare(&mut self) {
         let mut random = Random(1);
         let mut talks: Vec<[Talk; 2]> = Vec::new();
         for number in 0..PACKETS {
@@ -195,7 +195,7 @@ fn saying(random: &mut Random, talk: &Talk) -> (usize, Saying) {
 }
 
 /// Checks that an import has this effect, and says nothing unexpected.
-fn check(imported: &Imported, (effect, expected): (Effect, &[NoteReason])) {
+fn check(imported: &Imported, effect: Effect, expected: &[NoteReason]) {
     let notes: Vec<String> = imported.notes.iter().map(ToString::to_string).collect();
     assert_eq!(imported.effect(), effect, "{notes:#?}");
     use NoteReason::{Egress, Hook, NeverFits, OtherHook, Unreached};
@@ -206,30 +206,30 @@ fn check(imported: &Imported, (effect, expected): (Effect, &[NoteReason])) {
     assert!(imported.tracks() && !imported.nat.is_empty());
 }
 
-fn judge(set: RuleSet) {
-    if let Some(mut judges) = Judges::new(set) {
-        judges.judge();
-        judges.report();
+fn compare(set: RuleSet) {
+    if let Some(mut comparison) = Comparison::new(set) {
+        comparison.compare();
+        comparison.report();
     }
 }
 
 #[test]
 fn rules_of_docker_are_judged_as_the_kernel_judges() {
     let sides = sides(["docker0", "eth0"]);
-    judge(RuleSet { sides, file: "docker.rules", effect: Effect::Same, notes: &[] });
+    compare(RuleSet { sides, file: "docker.rules", effect: Effect::Same, notes: &[] });
 }
 
 #[test]
 fn rules_of_ufw_are_judged_as_the_kernel_judges() {
     let sides = sides(["eth0", "eth1"]);
-    judge(RuleSet { sides, file: "ufw.rules", effect: Effect::Same, notes: &[NoteReason::Log] });
+    compare(RuleSet { sides, file: "ufw.rules", effect: Effect::Same, notes: &[NoteReason::Log] });
 }
 
 #[test]
 fn rules_of_firewalld_are_judged_as_the_kernel_judges() {
     let sides = sides(["eth0", "eth1"]);
     let notes = &[NoteReason::Answer, NoteReason::Interface];
-    judge(RuleSet { sides, file: "firewalld.nft", effect: Effect::Same, notes });
+    compare(RuleSet { sides, file: "firewalld.nft", effect: Effect::Same, notes });
 }
 
 /// The rule that accepts port forwards has no equivalent, so the file has one for the new destination, too.
@@ -237,5 +237,5 @@ fn rules_of_firewalld_are_judged_as_the_kernel_judges() {
 fn rules_of_openwrt_are_judged_as_the_kernel_judges() {
     let sides = sides(["br-lan", "wan"]);
     let notes = &[NoteReason::Answer, NoteReason::Undone, NoteReason::TranslatedStatus];
-    judge(RuleSet { sides, file: "openwrt.nft", effect: Effect::Stricter, notes });
+    compare(RuleSet { sides, file: "openwrt.nft", effect: Effect::Stricter, notes });
 }

@@ -1,4 +1,4 @@
-//! netvm as the judge: imported rules by the reference of policies, connections and their translation by this crate.
+//! netvm as the compare: imported rules by the reference of policies, connections and their translation by this crate.
 
 use std::time::Instant;
 
@@ -68,7 +68,7 @@ impl Netvm {
         }
         if is_translated {
             let connection = *self.table.get(connection?).unwrap();
-            rewrite(&connection, (Half::Destination, is_reply), &mut frame);
+            rewrite(&connection.change(Half::Destination, is_reply), &mut frame);
             key = *parse(&frame).unwrap().key();
         }
         key.state = state;
@@ -88,7 +88,7 @@ impl Netvm {
         };
         if let Some(connection) = id.and_then(|id| self.table.get(id)).copied() {
             for half in [Half::Destination, Half::Source] {
-                rewrite(&connection, (half, is_reply), &mut frame);
+                rewrite(&connection.change(half, is_reply), &mut frame);
             }
         }
         Some(frame)
@@ -136,8 +136,8 @@ impl Netvm {
     }
 }
 
-fn rewrite(connection: &netvm_conntrack::Connection, (half, is_reply): (Half, bool), frame: &mut [u8]) {
+fn rewrite(change: &netvm_conntrack::Change, frame: &mut [u8]) {
     let (length, end) = (frame.len(), frame.len().min(FRONT));
     let mut packet = Rewrite { front: &mut frame[..end], length, is_partial: false };
-    connection.rewrite(half, is_reply, &mut packet).unwrap();
+    change.apply(&mut packet).unwrap();
 }
