@@ -41,8 +41,8 @@ test_packages=(
     tayga # NAT64, which the tests compare with
     iptables # iptables-restore checks what the import of rules is tested with
 )
-# What `./dev bench policy`, `conn`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where systemd
-# runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable --now
+# What `./dev bench policy`, `conn`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where
+# systemd runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable --now
 # openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 # Readers of IPFIX, which not every distribution has.

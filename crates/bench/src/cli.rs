@@ -1,11 +1,14 @@
 //! The command line.
 
+mod conn;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cases::forwarding::conn::ConnArgs;
+pub use conn::ConnArgs;
+
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::machine::{Cores, allowed_cores};

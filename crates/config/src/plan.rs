@@ -31,8 +31,8 @@ pub use document::to_toml;
 
 use document::document;
 
-/// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules, NAT rules; tables
-/// first.
+/// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules, NAT rules;
+/// tables first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The changes.

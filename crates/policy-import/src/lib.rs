@@ -3,8 +3,8 @@
 //!
 //! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. A note has its
 //! [`Effect`]: without notes of effect [`Effect::Stricter`] or [`Effect::Wider`], the rules pass, drop and translate
-//! exactly what the file does. Limits count as conditions that hold or do not; their rates may be rounded. Rules are in the order of
-//! their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
+//! exactly what the file does. Limits count as conditions that hold or do not; their rates may be rounded. Rules are in
+//! the order of their evaluation. Chains are expanded in place, within [`MAX_RULES`] and [`MAX_VALUES`].
 
 #![forbid(unsafe_code)]
 

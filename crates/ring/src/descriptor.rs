@@ -238,8 +238,8 @@ impl Descriptor {
         (self.high >> 32) as u16
     }
 
-    /// The argument of a packet on the way to an NF: its ingress port, less than 8192, and the number of the state of its
-    /// connection, less than 8.
+    /// The argument of a packet on the way to an NF: its ingress port, less than 8192, and the number of the state of
+    /// its connection, less than 8.
     #[inline(always)]
     #[must_use]
     pub const fn arrival(port: u16, state: u8) -> u16 {

@@ -179,7 +179,8 @@ impl FrameSource {
         self.program().and_then(|program| program.test_run(options)).map(drop).map_err(failed)
     }
 
-    /// Sends for this much CPU time, and at least so many packets. Returns the packets that were forwarded, and the time.
+    /// Sends for this much CPU time, and at least so many packets. Returns the packets that were forwarded, and the
+    /// time.
     fn run(&mut self, time: Duration, least: u64) -> Result<(u64, Duration), BenchError> {
         let forwarded = || network::counter("out", "tx_packets");
         let (before, start, mut sent) = (forwarded(), thread_time(), 0);

@@ -35,8 +35,8 @@ pub struct Change {
 }
 
 impl Connection {
-    /// What becomes of one half of its packets. `is_reply` as in [`Tracked`](crate::Tracked). NAT64 leaves nothing to it:
-    /// [`Connections::translate_family`](crate::Connections::translate_family) does both halves.
+    /// What becomes of one half of its packets. `is_reply` as in [`Tracked`](crate::Tracked). NAT64 leaves nothing to
+    /// it: [`Connections::translate_family`](crate::Connections::translate_family) does both halves.
     #[must_use]
     pub fn change(&self, half: Half, is_reply: bool) -> Change {
         let direction = usize::from(is_reply);

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! nearly as in Linux, which adds the sequence number, so that a cookie is also good for the next one. `H` is SipHash
-//! with a random key of 128 bits; `count` counts [`PERIOD`]s. A cookie is good in its own period and in the next one, so
-//! a guess is right once in 2^28.
+//! with a random key of 128 bits; `count` counts [`PERIOD`]s. A cookie is good in its own period and in the next one,
+//! so a guess is right once in 2^28.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;

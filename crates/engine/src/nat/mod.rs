@@ -115,8 +115,8 @@ impl Nat {
 
     /// What stands for the source of a connection whose first packet leaves by `out`.
     ///
-    /// Without a rule, a connection to a published end that goes back to where it came from gets that end as its source,
-    /// so that its answers come back by netvm (hairpinning, RFC 4787 REQ-9).
+    /// Without a rule, a connection to a published end that goes back to where it came from gets that end as its
+    /// source, so that its answers come back by netvm (hairpinning, RFC 4787 REQ-9).
     pub(crate) fn source(&self, out: PortId, of: &Connection, key: &FlowKey) -> SourceChoice<'_> {
         let from = PortId(of.from);
         let rules = self.sources.get(out.index()).and_then(Option::as_ref);

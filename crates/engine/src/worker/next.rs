@@ -7,6 +7,7 @@ use netvm_wire::VlanId;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RouterId};
 use crate::router::PuntReason;
+use crate::snapshot::Snapshot;
 use crate::worker::router::PuntCause;
 use crate::worker::state::burst::Context;
 use crate::worker::state::lookup_results::{PackedAction, PacketAction};
@@ -198,6 +199,18 @@ pub(crate) enum Next {
 }
 
 impl Next {
+    /// Where packets go that the rules of a port allow.
+    #[inline(always)]
+    pub(crate) fn allowed(snapshot: &Snapshot, out: PortId) -> Self {
+        if snapshot.nat.is_some() {
+            Self::SourceNat(out)
+        } else if snapshot.policy.egress(out).is_some() {
+            Self::EgressRate(out)
+        } else {
+            Self::Tx(out)
+        }
+    }
+
     /// Dropped, and counted at a port.
     #[inline(always)]
     pub(crate) const fn drop_at(port: PortId, reason: DropReason) -> Self {

@@ -107,7 +107,8 @@ pub struct TraceArgs {
     /// Number of the packet in the capture, from 1
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
     pub packet: u64,
-    /// What connection tracking finds of the packet, at ports that track: whether it begins a connection or belongs to one
+    /// What connection tracking finds of the packet, at ports that track: whether it begins a connection or belongs to
+    /// one
     #[arg(long, value_name = "STATE", value_parser = ["new", "established", "related", "invalid", "untracked"])]
     pub state: Option<String>,
     /// Fields: source_mac, destination_mac, vlan, ether_type, source, destination, protocol, source_port,

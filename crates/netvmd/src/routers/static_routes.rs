@@ -1,5 +1,5 @@
-//! Static routes of the configuration in a router's kernel, and local ones for the addresses of NAT. They have their own
-//! protocol number, so that netvmd does not remove other routes.
+//! Static routes of the configuration in a router's kernel, and local ones for the addresses of NAT. They have their
+//! own protocol number, so that netvmd does not remove other routes.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,5 +1,5 @@
-//! The key by which NAT chooses addresses and ports. It is kept in the state folder, so that mappings are the same after
-//! a restart. Keep it secret: who has it can predict them.
+//! The key by which NAT chooses addresses and ports. It is kept in the state folder, so that mappings are the same
+//! after a restart. Keep it secret: who has it can predict them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

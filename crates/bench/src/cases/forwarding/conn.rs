@@ -7,12 +7,13 @@
 //! Frames of 64 bytes, FCS included. Rates are packets per second of the forwarding thread's CPU time.
 //!
 //! - `stateless-N`: a rule forwards from one port to the other; both ends of N UDP connections send by the first port.
-//! - `track-N`: the same with `track = true` and rules for `new` and `established`. Measured when all N connections have
-//!   had an answer.
+//! - `track-N`: the same with `track = true` and rules for `new` and `established`. Measured when all N connections
+//!   have had an answer.
 //! - `ovs-ct-N`: the same by Open vSwitch with DPDK: `ct(table=1)`, `ct(commit)` for `+new`, and output for `+est`.
 //! - `new`: every other packet is of 10,000 such connections, the others open and close TCP connections (`new packets`
-//!   is the sum). `new` counts connections that began, `new ended` those that ended; `new lost` is how many of the 10,000
-//!   ended. The table is full, and each new connection ends a closed one. `ovs-ct-new`: the same, by packets sent.
+//!   is the sum). `new` counts connections that began, `new ended` those that ended; `new lost` is how many of the
+//!   10,000 ended. The table is full, and each new connection ends a closed one. `ovs-ct-new`: the same, by packets
+//!   sent.
 //! - `router-N`, `nat44-N`, `nft-N`: see [`nat`].
 //! - `workers-1`, `workers-2`: two sources, each with 5,000 tracked connections to a sink; packets that arrive per
 //!   second of wall-clock time, as in `workers`.
@@ -21,9 +22,7 @@
 mod nat;
 mod tracking;
 
-use clap::Args;
-
-use crate::cli::BenchArgs;
+use crate::cli::ConnArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
@@ -40,37 +39,6 @@ const OVS_FLOWS: [&str; 3] = [
     "table=1,priority=1,ct_state=+trk+new,ip,actions=ct(commit),output:2",
     "table=1,priority=1,ct_state=+trk+est,ip,actions=output:2",
 ];
-
-/// Options of `conn`.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct ConnArgs {
-    /// Common options.
-    #[command(flatten)]
-    pub bench: BenchArgs,
-    /// Numbers of established connections [default: 1,10000,100000,1000000; with --quick: 1,10000]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    pub connections: Vec<u64>,
-    /// Connections of `memory` [default: 10000000; with --quick: 1000000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    pub memory: Option<u32>,
-    /// Run only cases whose names begin with one of these, such as `track,ovs-ct-10000` [default: all]
-    #[arg(long, value_delimiter = ',')]
-    pub only: Vec<String>,
-}
-
-impl ConnArgs {
-    fn counts(&self) -> Vec<u64> {
-        match self.connections.as_slice() {
-            [] if self.bench.quick => vec![1, 10_000],
-            [] => vec![1, 10_000, 100_000, 1_000_000],
-            chosen => chosen.to_vec(),
-        }
-    }
-
-    fn memory(&self) -> u32 {
-        self.memory.unwrap_or(if self.bench.quick { 1_000_000 } else { 10_000_000 })
-    }
-}
 
 /// The cases that were asked for.
 #[derive(Default)]

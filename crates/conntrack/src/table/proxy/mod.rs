@@ -98,8 +98,8 @@ impl Connections {
         None
     }
 
-    /// What a segment is that does not fit, if it was translated before: another port that tracks has received it, or the
-    /// kernel of a router has forwarded it.
+    /// What a segment is that does not fit, if it was translated before: another port that tracks has received it, or
+    /// the kernel of a router has forwarded it.
     pub(super) fn translated_before(&mut self, found: Found, received: Segment) -> Option<Tracked> {
         let (table, tcp) = (self.proxied.as_ref()?, self.slots.get_mut(found.slot).transport.tcp_mut()?);
         if tcp.proxy != ProxyPhase::Connected {

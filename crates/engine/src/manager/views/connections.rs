@@ -39,7 +39,8 @@ impl EngineConnections<'_> {
         self.readers.flush(filter, self.workers, done);
     }
 
-    /// Saves a part of a worker's connections, from a slot on, while packets go on. A worker that does not exist has none.
+    /// Saves a part of a worker's connections, from a slot on, while packets go on. A worker that does not exist has
+    /// none.
     #[must_use]
     pub fn save(self, worker: WorkerId, first: u32) -> SavedPart {
         let page = ConnectionPage::to_save(worker, self.workers.new_ticket(), first);

@@ -9,7 +9,6 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::{Decision, Outcome};
 use crate::snapshot::Snapshot;
-use crate::worker::forward::egress::allowed;
 use crate::worker::next::{Dispatch, Entering, Next, Side, Step};
 use crate::worker::packet::mark;
 use crate::worker::state::lookup_results::{Action, PacketAction};
@@ -55,7 +54,7 @@ fn of_sent(snapshot: &Snapshot, out: PortId, decision: &Decision) -> Next {
     let undecided = snapshot.policy.egress(out).map_or(Outcome::Allow, |policy| policy.undecided);
     match decision.outcome.resolved(Outcome::Allow, undecided) {
         Outcome::Drop(reason) => Next::drop_at(out, reason),
-        _ => allowed(snapshot, out),
+        _ => Next::allowed(snapshot, out),
     }
 }
 

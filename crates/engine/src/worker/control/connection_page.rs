@@ -1,5 +1,5 @@
-//! Pages of connections, to show, end, save or restore them: a worker handles its table in parts, and packets in between.
-//! The manager owns the memory.
+//! Pages of connections, to show, end, save or restore them: a worker handles its table in parts, and packets in
+//! between. The manager owns the memory.
 
 use std::ops::Add;
 use std::time::Duration;

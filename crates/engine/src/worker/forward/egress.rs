@@ -9,7 +9,6 @@ use dpdk::Batch;
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::snapshot::Snapshot;
 use crate::worker::act::police::admitted;
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
@@ -20,25 +19,13 @@ use crate::worker::state::burst::{Burst, Context};
 #[inline]
 pub(crate) fn interface(cx: Context<'_>, out: PortId, batch: &Batch) -> Next {
     let policy = cx.snapshot.policy.egress(out);
-    let Some(policy) = policy.filter(|policy| policy.looks) else { return allowed(cx.snapshot, out) };
+    let Some(policy) = policy.filter(|policy| policy.looks) else { return Next::allowed(cx.snapshot, out) };
     let class = |mbuf: &dpdk::Mbuf| policy.class(PortId(mbuf.port().0));
     let mut classes = batch.as_slice().iter().map(class);
     match classes.next() {
         // Packets whose ingress ports have the same class share a rule list.
         Some(class) if classes.all(|other| other == class) => Next::EgressRules { out, class },
         _ => Next::EgressClasses(out),
-    }
-}
-
-/// Where packets go that the rules of a port allow.
-#[inline(always)]
-pub(crate) fn allowed(snapshot: &Snapshot, out: PortId) -> Next {
-    if snapshot.nat.is_some() {
-        Next::SourceNat(out)
-    } else if snapshot.policy.egress(out).is_some() {
-        Next::EgressRate(out)
-    } else {
-        Next::Tx(out)
     }
 }
 
@@ -56,7 +43,7 @@ pub(crate) fn look_up(burst: &mut Dispatch<'_>, out: PortId, class: u16) -> Step
     let Dispatch { dp, cx, batch, split } = burst;
     let policy = cx.snapshot.policy.egress(out);
     let Some(scope) = policy.and_then(|policy| Scope::egress(cx.snapshot, out, policy, class)) else {
-        return Step::All(allowed(cx.snapshot, out));
+        return Step::All(Next::allowed(cx.snapshot, out));
     };
     // There always is one: packets do not pass so many ports.
     let mut looked_up = dp.bursts.pop().unwrap_or_else(|| Box::new(Burst::new()));

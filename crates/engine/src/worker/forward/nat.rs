@@ -1,10 +1,10 @@
-//! Translation of sources, as packets leave by a port. In: packets that the rules of the port allow. Out: to the rate of
-//! the port, with what stands for their source.
+//! Translation of sources, as packets leave by a port. In: packets that the rules of the port allow. Out: to the rate
+//! of the port, with what stands for their source.
 //!
 //! Destinations are translated when packets arrive ([`per_connection`](crate::worker::classify::per_connection)), so
-//! that rules and routes see where packets really go; the rules of this port still see the source itself. What stands for
-//! the source of a connection is decided by its first packet that comes here. The kernel of a router gets packets with
-//! the source itself: it may send them on, and then they come here.
+//! that rules and routes see where packets really go; the rules of this port still see the source itself. What stands
+//! for the source of a connection is decided by its first packet that comes here. The kernel of a router gets packets
+//! with the source itself: it may send them on, and then they come here.
 //!
 //! Cost, only where there are NAT rules: a load for each packet; for those of connections that are translated, the
 //! connection, a copy of the headers, and writing them back.

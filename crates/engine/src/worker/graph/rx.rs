@@ -215,7 +215,7 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     }
     if scope.tracking.is_some() && dp.connections.as_ref().is_some_and(|it| !it.syn_proxy.answers.is_empty())
     {
-        answer::send_of_proxy(dp, cx, port);
+        send_of_proxy(dp, cx, port);
     }
     match classified {
         Classified::Uniform(PacketGroup { action, bytes }) => {
@@ -287,4 +287,19 @@ fn decided(dp: &mut Datapath, received: Received<'_>, action: PacketAction, batc
         hits.add(batch.len(), bytes);
     }
     walk(dp, cx, decision::outcome(cx.snapshot, side, action), batch);
+}
+
+/// Sends the answers of the SYN proxy to a burst that `port` has received.
+#[cold]
+fn send_of_proxy(dp: &mut Datapath, cx: Context<'_>, port: PortId) {
+    let mut answers = Batch::new();
+    let Datapath { connections, memories, .. } = dp;
+    if let (Some(connections), Some(memory)) = (connections, memories.get(cx.memory)) {
+        for of_proxy in connections.syn_proxy.answers.drain(..) {
+            if !answer::add(memory, &mut answers, PortNumber(port.0), of_proxy.bytes()) {
+                break;
+            }
+        }
+    }
+    walk(dp, cx, Next::Tx(port), &mut answers);
 }

@@ -2,6 +2,7 @@
 
 mod families;
 mod nat;
+mod syn_proxy;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
@@ -14,7 +15,6 @@ use netvm_wire::{ConnState, FlowKey};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::BURST;
-use super::syn_proxy::{CookieCounts, SynProxy};
 use crate::counters::ConnectionCounters;
 use crate::ids::PortId;
 use crate::nat::Nat;
@@ -22,6 +22,7 @@ use crate::policy::Tracking;
 use crate::worker::packet::keys::HEADER_BYTES;
 use crate::worker::packet::mark::{OfConnection, connection_of, set_connection, state_of};
 pub(crate) use families::Entrance;
+use syn_proxy::{CookieCounts, SynProxy};
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
@@ -88,7 +89,7 @@ pub(crate) struct WorkerConnections {
     /// Packets that were invalid so far.
     invalid: u64,
     /// The tick of the burst.
-    pub(super) now: u32,
+    now: u32,
     /// The tick at which the hand last moved.
     last_tick: u32,
     /// Gets what happens to connections.

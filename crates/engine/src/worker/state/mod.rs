@@ -21,7 +21,6 @@ pub(crate) mod memories;
 pub(crate) mod moved;
 pub(crate) mod nf_links;
 pub(crate) mod ports;
-pub(crate) mod syn_proxy;
 
 use super::latency::Latency;
 use super::monitor::FlowMonitor;

@@ -1,5 +1,5 @@
-//! The prefixes of NAT that a router takes for its own beside its addresses, so that its kernel answers ARP for them and
-//! refuses what no connection has asked for. In: the NAT rules of a host. Out: prefixes of local routes.
+//! The prefixes of NAT that a router takes for its own beside its addresses, so that its kernel answers ARP for them
+//! and refuses what no connection has asked for. In: the NAT rules of a host. Out: prefixes of local routes.
 
 use std::collections::BTreeSet;
 

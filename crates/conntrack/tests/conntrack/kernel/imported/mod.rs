@@ -1,5 +1,5 @@
-//! Rule sets of real programs, loaded into the kernel, and imported into netvm: both compare the same packets, and have to
-//! pass and translate the same ones.
+//! Rule sets of real programs, loaded into the kernel, and imported into netvm: both compare the same packets, and have
+//! to pass and translate the same ones.
 
 mod netvm;
 mod talk;

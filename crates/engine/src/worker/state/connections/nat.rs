@@ -71,8 +71,8 @@ impl WorkerConnections {
         failed
     }
 
-    /// Translates the source of a packet that leaves by a port. The first packet of a connection decides what stands for
-    /// its source.
+    /// Translates the source of a packet that leaves by a port. The first packet of a connection decides what stands
+    /// for its source.
     pub(crate) fn translate_source(
         &mut self,
         nat: &Nat,

@@ -1,15 +1,15 @@
-//! The SYN proxy of a worker. In: the packets of a burst that were tracked, and those that rules with `syn_proxy` accept.
-//! Out: SYNs to servers in place of acknowledgments that have proved an address, translated segments, and answers to
-//! the senders, which the rx stage sends by the port that received the burst.
+//! The SYN proxy of a worker. In: the packets of a burst that were tracked, and those that rules with `syn_proxy`
+//! accept. Out: SYNs to servers in place of acknowledgments that have proved an address, translated segments, and
+//! answers to the senders, which the rx stage sends by the port that received the burst.
 
 use arrayvec::ArrayVec;
 use dpdk::Mbuf;
 use netvm_conntrack::{ByProxy, MAX_PROXY_FRAME, Packet, Proved, ProxiedPacket, Rewrite, Zone};
 use netvm_wire::{ConnState, FlowKey, IpProto};
 
-use super::BURST;
-use super::connections::WorkerConnections;
+use super::WorkerConnections;
 use crate::policy::{SYN_ANSWERED, WRONG_COOKIE};
+use crate::worker::state::BURST;
 
 /// A frame for the sender of a packet.
 pub(crate) struct Answer {
