@@ -52,7 +52,7 @@ fn a_syn_proxy_keeps_a_flood_from_the_table_and_lets_clients_in() {
     let _http = Background(Command::new(words[0]).args(&words[1..]).spawn().unwrap());
     // The client speaks first, then the server; with all options, and with none.
     let get = format!(
-        "ip netns exec {} busybox wget -T 10 -q -O /dev/null http://10.0.0.2/os-release",
+        "timeout 9 ip netns exec {} busybox wget -q -O /dev/null http://10.0.0.2/os-release",
         clients.namespace()
     );
     assert!(within(Duration::from_secs(30), || hosts::succeeds(&get)), "{}", daemon.log());
