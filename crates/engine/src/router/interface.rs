@@ -83,6 +83,10 @@ impl Ingress {
         self.0 & flag.0 != 0
     }
 
+    pub(crate) const fn without(self, flag: Self) -> Self {
+        Self(self.0 & !flag.0)
+    }
+
     /// Whether IPv4 packets may take the fast path.
     #[inline(always)]
     pub(crate) const fn is_fast(self) -> bool {

@@ -52,7 +52,8 @@ fn source() -> impl Strategy<Value = SourceNat> {
             _ => PortAllocation::Any,
         };
         // A whole number of blocks.
-        let last = if allocation == PortAllocation::Any { 2999 } else { 1023 + 64 * blocks * 15 };
+        let has_blocks = matches!(allocation, PortAllocation::Blocks { .. });
+        let last = if has_blocks { 1023 + 64 * blocks * 15 } else { 2999 };
         SourceNat { ports: PortRange::new(1024, last).unwrap(), allocation, ..source }
     })
 }

@@ -14,7 +14,8 @@ use super::baselines::Baselines;
 use super::workers::Workers;
 use crate::ids::PortId;
 use crate::router::{
-    InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort, UnresolvedLimit,
+    Ingress, InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort,
+    UnresolvedLimit,
 };
 
 mod builder;
@@ -263,7 +264,12 @@ impl State {
         let interface = |(n, interface): (usize, &RouterInterface)| {
             let (_, punts) = limits.quotas.get(&interface.punt)?;
             let known = self.kernel.interfaces.get(n).and_then(Option::as_ref);
-            Some(InterfacePath::new(interface, limits.mtu(host, interface.port), punts, known))
+            let mut path = InterfacePath::new(interface, limits.mtu(host, interface.port), punts, known);
+            if router.nat64.is_some() {
+                // The kernel accepts them because netvmd said so, for what NAT64 has made.
+                path.ingress = path.ingress.without(Ingress::ACCEPTS_LOCAL);
+            }
+            Some(path)
         };
         // Every interface has a quota.
         let interfaces = router.interfaces.iter().enumerate().filter_map(interface).collect();

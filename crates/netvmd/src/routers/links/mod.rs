@@ -284,6 +284,11 @@ pub fn start_forwarding(namespace: &Namespace) -> io::Result<()> {
     namespace.inside(start).flatten()
 }
 
+/// Whether the kernel accepts packets with addresses of this namespace as sources.
+pub fn accept_local(accepts: bool) -> io::Result<()> {
+    fs::write("/proc/sys/net/ipv4/conf/all/accept_local", if accepts { "1" } else { "0" })
+}
+
 /// What a request about an interface returned; `None` if the interface is already gone.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {

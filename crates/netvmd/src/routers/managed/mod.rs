@@ -34,6 +34,8 @@ pub(super) struct ManagedRouter {
     pub(super) is_inherited: bool,
     /// It could not be bound to its name again, and the log says so.
     is_nameless: bool,
+    /// Its kernel accepts the router's own addresses as sources, because netvmd said so.
+    accepts_local: bool,
     /// New interfaces, whose addresses are announced once their ports are open.
     unannounced: Vec<Interface>,
     /// What was last configured, and the file that says so.
@@ -52,6 +54,8 @@ pub(super) struct DesiredRouter {
     routes: Vec<StaticRoute>,
     /// What it takes for its own beside its addresses.
     local: BTreeSet<IpNet>,
+    /// It has NAT64: its kernel may get packets whose source is the router's own address, to find their next hop.
+    has_nat64: bool,
 }
 
 impl DesiredRouter {
@@ -74,6 +78,7 @@ impl DesiredRouter {
             port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
             local: local::prefixes(host, one),
+            has_nat64: one.nat64.is_some(),
         };
         host.routers.iter().map(router).collect()
     }
@@ -117,6 +122,7 @@ pub(super) fn make(
                 followed: None,
                 is_inherited,
                 is_nameless: false,
+                accepts_local: false,
                 unannounced: Vec::new(),
                 record,
                 file,
@@ -125,6 +131,11 @@ pub(super) fn make(
     };
     let new = configure(router, made)?;
     made.unannounced.extend(new);
+    if made.accepts_local != router.has_nat64 {
+        let accepted = made.namespace.inside(|| links::accept_local(router.has_nat64)).flatten();
+        accepted.map_err(system("cannot set accept_local"))?;
+        made.accepts_local = router.has_nat64;
+    }
     let routed = made
         .namespace
         .inside(|| static_routes::set(&router.routes).and_then(|()| static_routes::set_local(&router.local)));
