@@ -35,7 +35,7 @@ pub fn nat64(data: &[u8]) {
             assert_eq!(headers.payload(&again), before.payload(frame));
         }
         Err(error) => {
-            assert!(matches!(error, Untranslatable::TooLong | Untranslatable::NoChecksum), "{error:?}")
+            assert!(matches!(error, Untranslatable::TooLong | Untranslatable::NoChecksum), "{error:?}");
         }
     }
 }
