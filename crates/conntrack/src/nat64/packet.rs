@@ -38,7 +38,7 @@ pub struct Counterpart {
     pub identification: u16,
 }
 
-/// How a packet changes: the bytes of [`Front`] take the place of its first ones.
+/// How a packet changes: the bytes of [`Front`](super::Front) take the place of its first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translated {
     /// Bytes of the packet that are replaced.
