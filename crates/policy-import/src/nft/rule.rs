@@ -21,7 +21,7 @@ const MAX_OTHERS: usize = 4096;
 /// Default burst of a limit in packets (`NFT_LIMIT_PKT_BURST_DEFAULT`).
 const DEFAULT_BURST: u64 = 5;
 
-/// The packets of an entry of a map, and what is said of them; `None`: those of `*`.
+/// An entry of a map: the packets that its key matches (`None`: `*`, all others), and its data.
 type MapEntry<'a> = (Option<Vec<Match>>, &'a Value);
 
 /// Reads the rules of all chains into the program, with their notes.
@@ -227,7 +227,7 @@ impl<'a> RuleReader<'a> {
         Ok(())
     }
 
-    /// The entries of a map: the packets of each, but for those of `*`, and what is said of them.
+    /// The entries of a map.
     fn map_entries(&self, draft: &mut Draft, map: &'a Value) -> Result<Vec<MapEntry<'a>>, Stop> {
         let wrong = || self.schema("key and data", map);
         let left = self.left(map.get("key").ok_or_else(wrong)?)?;

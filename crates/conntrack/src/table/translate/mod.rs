@@ -109,7 +109,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Chooses the source of a connection: its reply tuple, and what it says of its mapping.
+    /// Chooses the translated source of a connection, and sets its reply tuple and the kind of its mapping.
     pub(super) fn choose_for(
         &self,
         new: &mut Connection,

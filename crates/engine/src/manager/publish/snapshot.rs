@@ -1,5 +1,6 @@
 //! The snapshot of each worker, from the host, the policy, the routers and the active NFs.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(crate) struct View<'a> {
     rules: &'a Rules,
     chains: &'a Chains,
     owners: &'a Arc<FlowOwners>,
+    /// The NAT rules, which all workers share: made for the first snapshot.
+    nat: OnceCell<Option<Arc<Nat>>>,
 }
 
 impl<'a> View<'a> {
@@ -65,6 +68,7 @@ impl<'a> View<'a> {
             rules,
             chains,
             owners,
+            nat: OnceCell::new(),
         }
     }
 
@@ -72,7 +76,7 @@ impl<'a> View<'a> {
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.rules.policy()), self.hits(worker));
         let (routers, owners) = (self.routers.paths().into(), Arc::clone(self.owners));
-        let nat = Nat::of(self.host, self.routers.paths()).map(Arc::new);
+        let nat = self.nat.get_or_init(|| Nat::of(self.host, self.routers.paths()).map(Arc::new)).clone();
         let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
         for port in &self.host.ports {

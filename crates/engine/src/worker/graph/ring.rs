@@ -95,7 +95,7 @@ fn enqueue(dp: &mut Datapath, at: RingEnd, describe: Describe, batch: &mut Batch
     count as usize
 }
 
-/// The ingress port of all packets, if it is the same, and nothing else is to be said of them.
+/// The common ingress port of packets whose descriptors carry neither hash nor state; `None` if they differ.
 fn like_all(packets: &[Mbuf], describe: Describe) -> Option<PortId> {
     let port = packets.first()?.port();
     let is_like = |mbuf: &Mbuf| mbuf.port() == port && state_of(mbuf) == ConnState::Untracked;
