@@ -28,7 +28,6 @@ use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
 use crate::peers::ovs::{self, PortKinds, Setup};
-use crate::setup::sandbox;
 use crate::setup::traffic::{Traffic, Turns};
 
 /// Connections that stay while others open and close.
@@ -69,13 +68,7 @@ impl<'a> Cases<'a> {
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &ConnArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
-    let sandbox = if args.bench.skip_peers {
-        eprintln!("skipping peers (--skip-peers)");
-        None
-    } else {
-        ovs::find()?;
-        Some(sandbox::enter()?)
-    };
+    let sandbox = ovs::sandbox(args.bench.skip_peers)?;
     let sandbox = sandbox.as_deref();
     let mut cases = Cases { only: &args.only, ..Cases::default() };
     for count in args.counts() {

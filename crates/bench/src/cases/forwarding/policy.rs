@@ -41,7 +41,6 @@ use crate::measure::report::{Row, Unit};
 use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, PortKinds, Setup, drops};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
-use crate::setup::sandbox;
 use crate::setup::traffic::{Traffic, Turns};
 
 /// Few buffers, so that they stay in the caches.
@@ -98,13 +97,7 @@ pub fn measure(args: &PolicyArgs) -> Result<Vec<Row>, BenchError> {
     let acl = load(args.acl.as_deref())?;
     let mut cases = cases(&args.flows);
     cases.retain(|case| args.only.is_empty() || args.only.contains(&case.name));
-    let sandbox = if args.bench.skip_peers {
-        eprintln!("skipping peers (--skip-peers)");
-        None
-    } else {
-        ovs::find()?;
-        Some(sandbox::enter()?)
-    };
+    let sandbox = ovs::sandbox(args.bench.skip_peers)?;
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     let mut comparisons = Vec::new();
     subjects.push(Subject::new("source", move |plan| source(cores, plan)));

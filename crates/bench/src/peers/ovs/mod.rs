@@ -23,6 +23,7 @@ use crate::machine::huge_pages_are_worthwhile;
 use crate::measure::harness::{Measured, Plan};
 use crate::measure::window::CpuTime;
 use crate::peers::guests::{Guests, Load, sockets};
+use crate::setup::sandbox;
 use crate::setup::traffic::{PLUGIN, Traffic};
 
 pub use openflow::drops;
@@ -97,6 +98,19 @@ struct Ovs {
     switch: Daemon,
     // Dropped last.
     _database: Daemon,
+}
+
+/// Enters a sandbox for Open vSwitch, and returns its folder; `None` without peers.
+///
+/// # Errors
+/// [`BenchError`] if Open vSwitch is missing, or this process may not create namespaces.
+pub fn sandbox(skips_peers: bool) -> Result<Option<PathBuf>, BenchError> {
+    if skips_peers {
+        eprintln!("skipping peers (--skip-peers)");
+        return Ok(None);
+    }
+    find()?;
+    sandbox::enter().map(Some)
 }
 
 /// Checks that Open vSwitch is installed.
