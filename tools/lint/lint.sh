@@ -15,6 +15,7 @@ lint() {
     check_target_dir
     step "formatting" cargo fmt --all --check </dev/null || failed+=(formatting)
     step "house rules" house_rules || failed+=("house rules")
+    step "no build output" no_build_output || failed+=("no build output")
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
     step "columns of comments" short_comments || failed+=("columns of comments")
@@ -69,6 +70,12 @@ house_rules() {
         status=1
     fi
     return "$status"
+}
+
+# What a build makes is never committed: cargo marks its folders, and compilers name what they make.
+no_build_output() {
+    ! git -c safe.directory='*' ls-files -- '*CACHEDIR.TAG' '*.rlib' '*.rmeta' '*.o' '*.a' '*.so' | grep . ||
+        { printf 'build output above: git rm --cached it, and ignore its folder\n' && return 1; }
 }
 
 short_comments() {
