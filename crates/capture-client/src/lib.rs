@@ -1,7 +1,8 @@
 //! The reader of a packet capture, for `netvm capture` and `netvm-extcap`.
 //!
-//! In come records from the workers' rings, out goes a pcapng file or text, on the client's side of the API: netvmd
-//! opens no file and waits for no other process. [`Session`] starts a capture, [`run`] reads it to its end.
+//! In come records from the workers' rings, out goes a pcapng file, text, or an interface at which programs listen, on
+//! the client's side of the API: netvmd opens no file and waits for no other process. [`Session`] starts a capture,
+//! [`run`] reads it to its end.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -29,6 +30,18 @@ pub enum CaptureError {
         /// The file, or standard output.
         to: String,
         /// Packets that it has.
+        packets: u64,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The interface that shows the packets.
+    #[error(
+        "cannot show packets at interface {interface}: {source} (somebody has taken it down?). {packets} packets were shown; the traffic is not affected"
+    )]
+    Show {
+        /// Its name.
+        interface: String,
+        /// Packets that it has shown.
         packets: u64,
         /// The kernel's error.
         source: std::io::Error,

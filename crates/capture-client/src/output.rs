@@ -1,10 +1,11 @@
-//! Where a capture goes: a pcapng file, several that take turns, a pipe, or text.
+//! Where a capture goes: a pcapng file, several that take turns, a pipe, an interface, or text.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use netvm_capture::blocks;
+use netvm_vnet::ListeningInterface;
 
 /// Bytes gathered before they are written.
 pub(crate) const GATHERED: usize = 1 << 20;
@@ -18,6 +19,8 @@ pub enum Target {
     Stdout,
     /// A pcapng file, or several.
     File(PathBuf, Option<Files>),
+    /// A network interface of this name, which is made, for programs that listen.
+    Interface(String),
 }
 
 /// Files that take turns: the oldest is replaced.
@@ -34,6 +37,7 @@ pub struct Files {
 pub struct Output {
     target: Target,
     file: Option<File>,
+    interface: Option<ListeningInterface>,
     /// Number of the file that is written to.
     number: u32,
     /// Complete bytes in it.
@@ -58,6 +62,7 @@ impl Output {
         let mut output = Self {
             target,
             file: None,
+            interface: None,
             number: 0,
             written: 0,
             total: 0,
@@ -65,19 +70,26 @@ impl Output {
             buffer: Vec::new(),
         };
         output.open_file()?;
+        if let Target::Interface(name) = &output.target {
+            output.interface = Some(ListeningInterface::open(name).map_err(io::Error::other)?);
+        }
         Ok(output)
     }
 
     /// The name of what is written to.
     #[must_use]
     pub fn name(&self) -> String {
-        self.path().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string())
+        match (&self.interface, self.path()) {
+            (Some(interface), _) => format!("interface {}", interface.name()),
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => "standard output".to_owned(),
+        }
     }
 
     /// `capture.pcapng`, or for files that take turns `capture-1.pcapng`.
     fn path(&self) -> Option<PathBuf> {
         match &self.target {
-            Target::Lines | Target::Stdout => None,
+            Target::Lines | Target::Stdout | Target::Interface(_) => None,
             Target::File(path, None) => Some(path.clone()),
             Target::File(path, Some(_)) => {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -108,13 +120,23 @@ impl Output {
         self.target == Target::Lines
     }
 
+    /// Whether packets become a pcapng file.
+    pub(crate) fn is_pcapng(&self) -> bool {
+        matches!(self.target, Target::Stdout | Target::File(..))
+    }
+
+    /// The interface that shows the packets, if they go to one.
+    pub(crate) fn interface(&self) -> Option<&ListeningInterface> {
+        self.interface.as_ref()
+    }
+
     /// The beginning of each file.
     pub(crate) fn begin<'a>(
         &mut self,
         interfaces: impl IntoIterator<Item = (&'a str, &'a str)>,
         snaplen: u32,
     ) {
-        if !self.is_text() {
+        if self.is_pcapng() {
             let application = concat!("netvm ", env!("CARGO_PKG_VERSION"));
             blocks::begin(&mut self.head, application, snaplen, interfaces);
             self.buffer.extend_from_slice(&self.head);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use netvm_api::CaptureInfo;
 use netvm_capture::blocks::{self, InterfaceCounts, LivePacket, PacketOptions};
 use netvm_capture_ring::{Reader, Record};
+use netvm_vnet::ListeningInterface;
 
 use crate::CaptureError;
 use crate::clock::Clock;
@@ -160,7 +161,10 @@ impl Pump {
             let ring = &mut rings[n];
             let Some((record, packet)) = ring.peek() else { break };
             let bytes = packet.len() as u64 + 32;
-            self.add(&record, packet, output);
+            match output.interface() {
+                Some(interface) => self.show(packet, interface)?,
+                None => self.add(&record, packet, output),
+            }
             ring.advance();
             if ring.unreleased() >= 1 << 16 {
                 ring.release();
@@ -175,6 +179,18 @@ impl Pump {
             }
         }
         rings.iter().for_each(Reader::release);
+        Ok(())
+    }
+
+    /// Shows a packet to those who listen at an interface.
+    fn show(&mut self, packet: &[u8], interface: &ListeningInterface) -> Result<(), CaptureError> {
+        interface.show(packet).map_err(|source| CaptureError::Show {
+            interface: interface.name().to_owned(),
+            packets: self.summary.packets,
+            source,
+        })?;
+        self.summary.packets += 1;
+        self.summary.bytes += packet.len() as u64;
         Ok(())
     }
 
@@ -211,7 +227,7 @@ impl Pump {
             self.summary.seen += counts.received;
             self.summary.lost += counts.lost;
             self.summary.missed += rings.iter().map(|ring| ring.counts(number).missed).sum::<u64>();
-            if !output.is_text() {
+            if output.is_pcapng() {
                 blocks::statistics(&mut output.buffer, number.into(), now, counts);
             }
         }

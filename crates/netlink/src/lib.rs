@@ -1,6 +1,7 @@
 //! rtnetlink(7) over plain sockets: links, addresses and routes, also in other network namespaces.
 
 mod addresses;
+mod discard;
 mod links;
 mod namespace;
 mod nat;
@@ -8,6 +9,7 @@ mod routes;
 mod socket;
 
 pub use addresses::{addresses_of, set_addresses};
+pub use discard::discard_received;
 pub use links::{by_name, change_link, index_of, set_up};
 pub use namespace::{inside, link_in, number_of};
 pub use nat::NatChains;

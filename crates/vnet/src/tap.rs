@@ -46,7 +46,8 @@ pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> 
     let (mut queues, mut offloads) = (Vec::new(), Offloads::default());
     let mut name = options.interface.clone();
     for _ in 0..options.queues.max(1) {
-        let (fd, given) = attach(&name, options.queues > 1).map_err(fail("cannot make the TAP device"))?;
+        let many = if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+        let (fd, given) = attach(&name, many).map_err(fail("cannot make the TAP device"))?;
         name = given;
         if options.offloads {
             offloads = negotiate(&fd).map_err(fail("the kernel offers no offloads on TAP devices"))?;
@@ -61,11 +62,11 @@ pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> 
     Ok((Opened { queues, offloads }, name))
 }
 
-fn attach(name: &str, many: bool) -> io::Result<(OwnedFd, String)> {
+/// A queue of a TAP device with these flags; and its name, in which the kernel replaces `%d` by a number.
+pub(crate) fn attach(name: &str, flags: libc::c_int) -> io::Result<(OwnedFd, String)> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     let fd = OwnedFd::from(file);
-    let many = if many { libc::IFF_MULTI_QUEUE } else { 0 };
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | flags;
     let given = Request::new(name)?.with_flags(flags).send(fd.as_fd(), TUNSETIFF)?.name();
     // SAFETY: no pointers.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) })?;
@@ -110,7 +111,7 @@ pub struct TapCapabilities {
 /// # Errors
 /// There is no `/dev/net/tun`, or this process lacks CAP_NET_ADMIN.
 pub fn probe() -> io::Result<TapCapabilities> {
-    let (fd, _) = attach("nvprobe%d", false)?;
+    let (fd, _) = attach("nvprobe%d", 0)?;
     let offloads = negotiate(&fd)?;
     let has_io_uring = Queue::new(fd, Kind::Tap).uses_io_uring();
     Ok(TapCapabilities {

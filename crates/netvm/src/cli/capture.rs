@@ -26,6 +26,9 @@ pub struct CaptureArgs {
     /// Write pcapng to FILE, `-` for standard output
     #[arg(long, short, value_name = "FILE")]
     pub write: Option<PathBuf>,
+    /// Make a network interface of this name that shows the packets, for programs such as tcpdump, Zeek or Suricata
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["write", "ring"])]
+    pub device: Option<String>,
     /// End after N packets
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,

@@ -29,12 +29,19 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         snaplen: arguments.snaplen,
         buffer: arguments.buffer.unwrap_or_default() << 20,
     };
-    let target = target(arguments.write, arguments.ring);
+    let target = match arguments.device {
+        Some(name) => Target::Interface(name),
+        None => target(arguments.write, arguments.ring),
+    };
     // Before the capture starts, which costs the workers time.
     let mut to = CaptureOutput::open(target.clone()).map_err(CliError::CaptureTarget)?;
     let session = Session::start(client, &request).await?;
     if target != Target::Lines {
-        eprintln!("capturing at {}; Ctrl-C ends it", points_of(&session));
+        let programs = match &target {
+            Target::Interface(name) => format!(" for programs that listen at {name}"),
+            _ => String::new(),
+        };
+        eprintln!("capturing at {}{programs}; Ctrl-C ends it", points_of(&session));
     }
     let stop = Arc::new(AtomicBool::new(false));
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

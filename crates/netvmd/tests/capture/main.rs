@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod delays;
+mod device;
 mod drops;
 mod ends;
 mod extcap;

@@ -4,6 +4,8 @@ mod addressing;
 pub mod container;
 pub mod host;
 mod link_events;
+mod listening;
 
 pub use addressing::{Addressing, ManagedInterface};
 pub use link_events::{LinkEvent, LinkEvents};
+pub use listening::ListeningInterface;
