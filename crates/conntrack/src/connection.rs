@@ -205,7 +205,8 @@ impl Connection {
     #[must_use]
     pub fn has_other_destination(&self) -> bool {
         let [original, reply] = &self.tuples;
-        (original.destination, original.destination_port) != (reply.source, reply.source_port)
+        let has_other_port = original.query == 0 && original.destination_port != reply.source_port;
+        original.destination != reply.source || has_other_port
     }
 
     /// Whether [`Connections::settle_source`](crate::Connections::settle_source) has decided

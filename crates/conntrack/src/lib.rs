@@ -5,7 +5,8 @@
 //!    (fragment: ports of the first; ICMP error: the packet that it is about)
 //! ```
 //!
-//! - One [`Connections`] belongs to one worker: nothing is shared, and nothing is allocated after [`Connections::new`].
+//! - One [`Connections`] belongs to one worker, and nothing is allocated after [`Connections::new`]. Tables of several
+//!   workers share what [`Shared`] has: nothing that each packet needs is locked.
 //! - [`Connections::track`] creates nothing. A connection begins with [`Connections::confirm`], after rules have
 //!   accepted its packet, so packets that rules drop leave no trace.
 //! - Both directions are in the index, so one look-up finds connection and direction.
@@ -42,6 +43,7 @@ mod queue;
 mod saved;
 mod syn_proxy;
 mod table;
+mod workers;
 
 pub use config::{Config, Quotas, Timeouts};
 pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
@@ -56,7 +58,8 @@ pub use packet::tuple::{Tuple, Zone};
 pub use protocol::TcpEnd;
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
 pub use syn_proxy::{ByProxy, MAX_PROXY_FRAME, Proved, ProxiedPacket, ProxyTable};
-pub use table::{Connections, Ended, Nat64, NextPacket, Refusal};
+pub use table::{Connections, Ended, Nat64, NextPacket, Refusal, Targets};
+pub use workers::{FlowOwners, Shared};
 
 use netvm_wire::{ConnState, FlowKey};
 

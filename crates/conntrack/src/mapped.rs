@@ -57,6 +57,10 @@ impl Mapped {
         Self(self.0 & !(Self::SOURCE | Self::TARGET))
     }
 
+    pub(crate) const fn is_any(self) -> bool {
+        self.has_source() || self.has_target()
+    }
+
     pub(crate) const fn has_source(self) -> bool {
         self.0 & Self::SOURCE != 0
     }

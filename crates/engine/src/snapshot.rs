@@ -1,10 +1,9 @@
 //! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a
 //! whole.
 
-mod flow_owners;
-
 use std::sync::Arc;
 
+use netvm_conntrack::FlowOwners;
 use netvm_model::{Host, PortConfig, RouterId, SendsTo};
 use netvm_region::Sticky;
 
@@ -14,7 +13,6 @@ use crate::nat::Nat;
 use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
-pub(crate) use flow_owners::FlowOwners;
 
 /// How a hop chooses one of several replicas.
 #[derive(Clone, Debug)]

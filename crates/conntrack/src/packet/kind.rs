@@ -1,6 +1,6 @@
 //! [`Kind`]: what a packet is to tracking.
 
-use netvm_wire::{Address, ConnState, FlowHasher, FlowKey, Fragment, IpProto};
+use netvm_wire::{ConnState, FlowHasher, Fragment, IpProto};
 
 use crate::Packet;
 use crate::packet::fragments::{FragmentOf, Fragments};
@@ -86,18 +86,4 @@ impl Kind {
 /// The packet that an ICMP error is about.
 fn about(error: &Packet<'_>) -> Option<Embedded> {
     embedded(error.front, &layers(error.front, error.length)?)
-}
-
-impl Packet<'_> {
-    /// The addresses of the connection that the packet can belong to: its own, or those of the packet that it is an
-    /// ICMP error about.
-    #[must_use]
-    pub fn addresses(&self) -> [Address; 2] {
-        let key = match message(self.key.protocol, self.key.icmp_type) {
-            Message::Error => about(self).map(|about| about.key),
-            _ => None,
-        };
-        let FlowKey { source, destination, .. } = key.unwrap_or(*self.key);
-        [source, destination]
-    }
 }

@@ -95,6 +95,17 @@ impl Tuple {
         Self { source_port, destination_port, ..self }
     }
 
+    /// The same for both directions.
+    pub(crate) fn symmetric_hash(&self, hasher: &FlowHasher) -> u64 {
+        let end = |address: Address, port: u16| (address.words(), port);
+        let (a, b) = (end(self.source, self.source_port), end(self.destination, self.destination_port));
+        let [([a, b], from), ([c, d], to)] = [a.min(b), a.max(b)];
+        let ports = u64::from(from) | u64::from(to) << 16;
+        let kind =
+            u64::from(self.protocol.0) | u64::from(self.query >> 1) << 8 | u64::from(self.zone.0) << 16;
+        hasher.words([a, b, c, d, ports | kind << 32])
+    }
+
     pub(crate) fn hash(&self, hasher: &FlowHasher) -> u32 {
         let ([a, b], [c, d]) = (self.source.words(), self.destination.words());
         let ports = u64::from(self.source_port) | u64::from(self.destination_port) << 16;

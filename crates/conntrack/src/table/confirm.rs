@@ -1,14 +1,28 @@
 //! [`Connections::confirm`]: begins connections, within quotas.
 
+use std::sync::Arc;
+
 use netvm_wire::ConnState;
 
 use super::bounds::quotas::Origins;
 use super::connections::{Connections, Found, Refusal};
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::{Cause, Happened};
+use crate::nat::Mappings;
 use crate::packet::fragments::FragmentOf;
 use crate::packet::kind::Relation;
 use crate::{Packet, Tracked};
+
+/// A packet that begins a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Begins<'a> {
+    pub(super) packet: &'a Packet<'a>,
+    pub(super) origin: Origin,
+    pub(super) now: u32,
+}
+
+/// No translation.
+type NotTranslated = fn(&Connections, &mut Connection, Option<&Mappings>) -> Result<(), Refusal>;
 
 /// Slots in which a full table looks for connections whose time is over.
 const SLOTS_IF_FULL: u32 = 8;
@@ -25,17 +39,19 @@ impl Connections {
         origin: Origin,
         now: u32,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, origin, now, |_, _| Ok(()))
+        self.confirm_with(Begins { packet, origin, now }, None::<NotTranslated>)
     }
 
     /// Like [`Connections::confirm`], for a connection to which `translate` gives a reply tuple.
-    pub(super) fn confirm_with(
+    pub(super) fn confirm_with<T>(
         &mut self,
-        packet: &Packet<'_>,
-        origin: Origin,
-        now: u32,
-        translate: impl FnOnce(&Self, &mut Connection) -> Result<(), Refusal>,
-    ) -> Result<ConnectionId, Refusal> {
+        begins: Begins<'_>,
+        translate: Option<T>,
+    ) -> Result<ConnectionId, Refusal>
+    where
+        T: FnOnce(&Self, &mut Connection, Option<&Mappings>) -> Result<(), Refusal>,
+    {
+        let Begins { packet, origin, now } = begins;
         self.now = now;
         let kind = self.kind(packet, now);
         let found = if kind.relation == Relation::None { None } else { self.find(&kind, now) };
@@ -54,8 +70,17 @@ impl Connections {
             self.close(slot, Cause::Replaced);
         }
         self.make_room(&new, now)?;
-        translate(self, &mut new)?;
-        let found = Found { slot: self.insert(&new)?, direction: 0 };
+        let slot = match translate {
+            None => self.insert(&new)?,
+            Some(translate) => {
+                // No other worker chooses between the choice and its record.
+                let shared = Arc::clone(&self.shared);
+                let mut mappings = shared.mappings();
+                translate(self, &mut new, mappings.as_deref())?;
+                self.insert_with(&new, mappings.as_deref_mut())?
+            }
+        };
+        let found = Found { slot, direction: 0 };
         if let Some(of) = FragmentOf::of_first(packet) {
             self.fragments.confirm(&self.hasher, &of);
         }

@@ -1,5 +1,7 @@
 //! [`Connections`]: the connections of one worker, and how one is found, added and removed.
 
+use std::sync::Arc;
+
 use netvm_flow_table::NoMemory;
 use netvm_wire::FlowHasher;
 
@@ -10,13 +12,13 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};
 use crate::events::{Cause, Event, Happened};
 use crate::index::Index;
-use crate::nat::{Blocks, Mappings};
 use crate::packet::fragments::Fragments;
 use crate::packet::kind::Kind;
 use crate::packet::tuple::Tuple;
 use crate::protocol::Stage;
 use crate::queue::Queue;
 use crate::syn_proxy::ProxyTable;
+use crate::workers::{FlowOwners, Shared};
 
 /// Why a connection does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +84,10 @@ pub struct Connections {
     pub(super) hasher: FlowHasher,
     /// Hashes what is to be the same after a restart.
     pub(super) stable: FlowHasher,
-    pub(super) mappings: Option<Mappings>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) owners: Arc<FlowOwners>,
+    /// Its worker.
+    pub(super) worker: u8,
     pub(super) slots: Slots,
     /// Slot and direction (the lowest bit) by tuple.
     pub(super) index: Index,
@@ -111,17 +116,28 @@ pub(super) struct Found {
 }
 
 impl Connections {
-    /// An empty table. Sets its memory aside, and touches it, so that packets never wait for it.
+    /// An empty table of the only worker. Sets its memory aside, and touches it, so that packets never wait for it.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn new(config: &Config) -> Result<Self, NoMemory> {
+        Self::of_worker(config, &Shared::new(config)?, 0)
+    }
+
+    /// An empty table of one of several workers, which share this. Worker 0 owns all connections, until
+    /// [`Connections::set_owners`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn of_worker(config: &Config, shared: &Arc<Shared>, worker: u8) -> Result<Self, NoMemory> {
         let sessions = config.sessions.clamp(1, 1 << 28);
         Ok(Self {
             config: config.clone(),
-            hasher: FlowHasher::new(),
-            stable: config.mapping_key.map_or_else(FlowHasher::new, FlowHasher::with_key),
-            mappings: mappings_of(config)?,
+            hasher: shared.hasher.clone(),
+            stable: shared.stable.clone(),
+            shared: Arc::clone(shared),
+            owners: Arc::default(),
+            worker,
             slots: Slots::new(sessions)?,
             index: Index::new(2 * sessions)?,
             counts: Counts::new(config.quotas, sessions)?,
@@ -175,6 +191,7 @@ impl Connections {
     pub(super) fn remove(&mut self, slot: u32) {
         let connection = *self.slots.get(slot);
         self.remove_mappings(&connection);
+        self.disclaim(&connection);
         for (direction, tuple) in connection.tuples.iter().enumerate() {
             self.index.remove(tuple.hash(&self.hasher), slot << 1 | direction as u32);
         }
@@ -224,13 +241,4 @@ impl Connections {
         }
         count
     }
-}
-
-/// Room for mappings, if there are to be any.
-fn mappings_of(config: &Config) -> Result<Option<Mappings>, NoMemory> {
-    if config.mappings == 0 {
-        return Ok(None);
-    }
-    let blocks = Blocks::new(config.blocks.min(1 << 28), config.block_events)?;
-    Mappings::new(config.mappings.min(1 << 28), blocks).map(Some)
 }

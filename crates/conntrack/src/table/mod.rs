@@ -5,6 +5,7 @@ mod confirm;
 mod connections;
 mod moves;
 mod nat64;
+mod owned;
 mod proxy;
 mod track;
 mod translate;
@@ -12,3 +13,4 @@ mod views;
 
 pub use connections::{Connections, Ended, Refusal};
 pub use nat64::{Nat64, NextPacket};
+pub use translate::Targets;

@@ -1,7 +1,10 @@
 //! Connections that leave one table and enter another: that of another worker, as they are, or one of another netvmd.
 
+use std::sync::Arc;
+
 use super::connections::{Connections, Refusal};
 use crate::connection::{Connection, ConnectionId};
+use crate::nat::Mappings;
 use crate::protocol::ProxyPhase;
 use crate::saved::SavedConnection;
 use crate::syn_proxy::Proxied;
@@ -52,10 +55,28 @@ impl Connections {
 
     /// Adds a connection, with its mapping.
     pub(super) fn insert(&mut self, connection: &Connection) -> Result<u32, Refusal> {
+        if !connection.mapped.is_any() {
+            return self.insert_with(connection, None);
+        }
+        let shared = Arc::clone(&self.shared);
+        self.insert_with(connection, shared.mappings().as_deref_mut())
+    }
+
+    /// The same with these mappings, among which its own may have to be.
+    pub(super) fn insert_with(
+        &mut self,
+        connection: &Connection,
+        mappings: Option<&mut Mappings>,
+    ) -> Result<u32, Refusal> {
         if self.slots.is_full() {
             return Err(Refusal::Full);
         }
-        if connection.tuples.iter().any(|tuple| self.has(tuple)) || !self.add_mappings(connection) {
+        let is_taken = connection.tuples.iter().any(|tuple| self.has(tuple));
+        if is_taken || !self.claim(connection) {
+            return Err(Refusal::NoPort);
+        }
+        if !self.add_mappings(connection, mappings) {
+            self.disclaim(connection);
             return Err(Refusal::NoPort);
         }
         let slot = self.add(connection);

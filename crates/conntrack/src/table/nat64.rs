@@ -11,11 +11,12 @@
 
 use netvm_wire::Address;
 
+use super::confirm::Begins;
 use super::connections::{Connections, Refusal};
-use super::translate::{Wanted, target_ends};
+use super::translate::{Choose, Wanted, target_ends};
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::mapped::Filtering;
-use crate::nat::{End, Inside, Pool};
+use crate::nat::{End, Inside, Mappings, Pool};
 use crate::nat64::{self, Counterpart, Ends, Front, Original, Prefix, Translated, Untranslatable};
 use crate::packet::tuple::Tuple;
 use crate::{Packet, Tracked};
@@ -51,6 +52,13 @@ impl<'a> NextPacket<'a> {
     }
 }
 
+/// How packets lead from an IPv4 end to a host.
+#[derive(Clone, Copy)]
+struct LeadBy<'a> {
+    prefix: &'a Prefix,
+    mappings: Option<&'a Mappings>,
+}
+
 impl Connections {
     /// Like [`Connections::confirm`], for a packet that leads to the other family: of IPv6 to an address with the
     /// prefix, or of IPv4 to an end of a pool that a host has.
@@ -64,7 +72,10 @@ impl Connections {
         now: u32,
         nat64: &Nat64<'_>,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, origin, now, |table, new| table.lead_to_other_family(new, nat64))
+        let translate = |table: &Self, new: &mut Connection, mappings: Option<&Mappings>| {
+            table.lead_to_other_family(new, nat64, mappings)
+        };
+        self.confirm_with(Begins { packet, origin, now }, Some(translate))
     }
 
     /// Translates a packet of a connection of NAT64, or of an ICMP error about one, to the other family: addresses,
@@ -86,36 +97,43 @@ impl Connections {
         nat64::translate(&original, &Counterpart { ends, about, identification }, front)
     }
 
-    fn lead_to_other_family(&self, new: &mut Connection, nat64: &Nat64<'_>) -> Result<(), Refusal> {
+    fn lead_to_other_family(
+        &self,
+        new: &mut Connection,
+        nat64: &Nat64<'_>,
+        mappings: Option<&Mappings>,
+    ) -> Result<(), Refusal> {
         let original = new.tuples[0];
         let protocol = nat64::counterpart(original.protocol, original.source.is_v4());
         let forward = Tuple { protocol: protocol.ok_or(Refusal::NotTranslatable)?, ..original };
         (new.is_translated, new.is_settled) = (true, true);
         if original.source.is_v4() {
-            self.lead_to_host(new, forward, &nat64.prefix)
+            self.lead_to_host(new, forward, LeadBy { prefix: &nat64.prefix, mappings })
         } else {
-            self.lead_to_server(new, forward, nat64)
+            let among = Choose { pools: nat64.pools, mappings };
+            self.choose_for(new, &self.lead_to_server(&original, forward, &nat64.prefix)?, among)
         }
     }
 
     /// From a host to an IPv4 server.
-    fn lead_to_server(&self, new: &mut Connection, forward: Tuple, nat64: &Nat64<'_>) -> Result<(), Refusal> {
-        let original = new.tuples[0];
-        let destination = nat64.prefix.extract(original.destination).ok_or(Refusal::NotTranslatable)?;
+    fn lead_to_server(&self, original: &Tuple, forward: Tuple, prefix: &Prefix) -> Result<Wanted, Refusal> {
+        let original = *original;
+        let destination = prefix.extract(original.destination).ok_or(Refusal::NotTranslatable)?;
         // Such a source would make a loop (section 3.5).
-        if nat64.prefix.contains(original.source) {
+        if prefix.contains(original.source) {
             return Err(Refusal::NotTranslatable);
         }
-        let wanted = Wanted { original, forward: Tuple { destination, ..forward }, current: None };
-        self.choose_for(new, &wanted, nat64.pools)
+        Ok(Wanted { original, forward: Tuple { destination, ..forward }, current: None })
     }
 
     /// From an IPv4 end to the host that has the end of a pool.
-    fn lead_to_host(&self, new: &mut Connection, forward: Tuple, prefix: &Prefix) -> Result<(), Refusal> {
+    fn lead_to_host(&self, new: &mut Connection, forward: Tuple, by: LeadBy<'_>) -> Result<(), Refusal> {
+        let LeadBy { prefix, mappings } = by;
+        let mappings = mappings.ok_or(Refusal::NotTranslatable)?;
         let Tuple { protocol, zone, .. } = new.tuples[0];
         let host_of = |address: Address, port: u16| {
             let outside = Inside { end: End { address, port }, protocol, zone };
-            self.mappings.as_ref()?.inside_of(&self.hasher, &outside)
+            mappings.inside_of(&self.hasher, &outside)
         };
         let (host, kind) =
             host_of(forward.destination, forward.destination_port).ok_or(Refusal::NotTranslatable)?;
@@ -129,7 +147,7 @@ impl Connections {
         let (destination, destination_port) = (host.address, host.port);
         let forward = Tuple { source, destination, source_port, destination_port, ..forward };
         new.tuples[1] = forward.reversed();
-        if let Some(kind) = self.mapping_of(&target_ends(new)) {
+        if let Some(kind) = self.mapping_of(mappings, &target_ends(new)) {
             new.mapped = new.mapped.with_target(kind);
         }
         Ok(())

@@ -77,13 +77,14 @@ impl Connections {
     /// The oldest event of blocks of ports that was not taken. Without
     /// [`Config::block_events`](crate::Config::block_events) there is none.
     pub fn take_block_event(&mut self) -> Option<BlockEvent> {
-        self.mappings.as_mut()?.blocks.events.as_mut()?.take()
+        self.shared.mappings()?.blocks.events.as_mut()?.take()
     }
 
     /// Events of blocks that found the queue full.
     #[must_use]
     pub fn block_events_lost(&self) -> u64 {
-        let events = self.mappings.as_ref().and_then(|mappings| mappings.blocks.events.as_ref());
+        let mappings = self.shared.mappings();
+        let events = mappings.as_ref().and_then(|mappings| mappings.blocks.events.as_ref());
         events.map_or(0, Queue::lost)
     }
 

@@ -14,3 +14,4 @@ mod saved;
 mod sctp;
 mod syn_proxy;
 mod tcp;
+mod workers;

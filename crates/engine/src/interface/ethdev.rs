@@ -56,7 +56,8 @@ fn start(opening: &Opening<'_>, device: dpdk::Device) -> Result<(Port, Queues), 
     let builder = PortBuilder::new(device)
         .queues(opening.queues(), opening.queues())
         .mtu(opening.config.mtu)
-        .promiscuous(true);
+        .promiscuous(true)
+        .symmetric_rss(true);
     // The placement puts all of them on one node.
     let (_, memory) = opening.queue(0);
     let started = builder.start(opening.eal, &memory.pool)?;

@@ -31,7 +31,7 @@ use crate::ids::{CaptureId, InstanceId, PortId, TraceId};
 use crate::policy::{Compiler, Policy, RuleCount};
 use crate::router::{PuntCounts, PuntReason, RouterState};
 use crate::worker::trace::Step;
-use crate::worker::{ConnectionOwners, FlowCounts, Hypothetical};
+use crate::worker::{FlowCounts, Hypothetical};
 
 impl Engine {
     /// Admits an NF: reserves NF threads and links and creates its control memory. The caller passes it the result of
@@ -255,7 +255,6 @@ impl Engine {
     /// The tracked connections.
     pub fn connections(&mut self) -> EngineConnections<'_> {
         let owners = Arc::clone(self.resizes.owners());
-        let owners = ConnectionOwners { owners, is_by_zone: self.host.translates() };
         let Self { connection_readers: readers, connections: tables, workers, .. } = self;
         EngineConnections { readers, tables, owners, workers }
     }

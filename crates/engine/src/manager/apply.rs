@@ -18,7 +18,7 @@ use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, WorkerId};
 use crate::interface::{OpenError, XskQueues};
 use crate::policy::{Policy, PolicyError};
-use crate::worker::{Command, ConnectionOwners};
+use crate::worker::Command;
 
 /// Why a host was not applied. The engine is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -234,7 +234,7 @@ impl Engine {
     fn add_worker(&mut self, core: u32, region: u8) -> Result<(), CoresError> {
         let links = self.nfs.links_for_worker()?;
         self.captures.allocate(WorkerId(self.workers.len() as u8))?;
-        let connections = self.connections.of_new_worker()?;
+        let connections = self.connections.of_new_worker(WorkerId(self.workers.len() as u8))?;
         let worker = self.workers.add(core, region)?;
         if connections.is_some() {
             self.workers.send(worker, Command::SetConnections(connections));
@@ -351,8 +351,7 @@ impl Engine {
             self.resizes.set_owners(Arc::clone(&owners));
             self.publisher().send_snapshots();
             move_verdicts(&owners, &self.nfs, &mut self.workers);
-            let is_by_zone = self.host.translates();
-            move_connections(&ConnectionOwners { owners, is_by_zone }, &mut self.workers);
+            move_connections(&owners, &mut self.workers);
             resize.flows_divided();
         } else {
             resize.try_again();

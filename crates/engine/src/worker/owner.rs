@@ -8,44 +8,47 @@
 //! nothing is lost by that: sticky replicas, limits and learnt addresses are shared by all workers.
 //!
 //! The owner is chosen by a hash of addresses, protocol and ports, with a random key; MAC addresses and EtherType, if
-//! the packet is not IP ([`FlowOwners`](crate::snapshot::FlowOwners)). At ports that track connections it is chosen
-//! by the addresses alone, so that fragments and ICMP errors go to the worker that has the connection. With NAT, where
-//! both directions have other addresses, it is chosen by the zone: one worker has all connections of a zone. Ports that
-//! wait for room also wait for that of their flows' owners, which take packets only if their chains have room for a
-//! burst.
+//! the packet is not IP ([`FlowOwners`](netvm_conntrack::FlowOwners)). At ports that track connections it is chosen by
+//! the symmetric RSS hash of addresses and ports. With a power of two of workers, and a NIC with as many queues,
+//! packets arrive at their owners. ICMP errors go to the worker that has the connection, and so do later fragments if
+//! this worker received the first one. NAT chooses ports by which answers have the same hash. Connections for which it
+//! cannot, such as those to a service, are in a table that all workers read
+//! ([`Connections::owner_of`](netvm_conntrack::Connections::owner_of)).
 //!
-//! Cost at such ports: the key and hash of each packet, and a handoff for one that changes the worker. At others, a bit
-//! per burst.
+//! Ports that wait for room also wait for that of their flows' owners, which take packets only if their chains have
+//! room for a burst.
+//!
+//! Cost at such ports: the key and hash of each packet, and a handoff for one that changes the worker; a line of the
+//! table, if there are such connections. At others, a bit per burst.
 
-use dpdk::Batch;
-use netvm_conntrack::Zone;
+use dpdk::{Batch, Mbuf};
+use netvm_conntrack::{Packet, Zone};
+use netvm_wire::FlowKey;
 
 use super::packet::groups::groups;
-use super::packet::keys::{connection_hash_of, owner_hash_of, zone_hash};
+use super::packet::keys::{HEADER_BYTES, owner_hash_of, read_front};
 use super::state::burst::Context;
+use super::state::connections::WorkerConnections;
 use super::state::handoff::HandoffPacket;
 use super::state::{BURST, Datapath};
-use crate::ids::PortId;
+use crate::ids::{PortId, WorkerId};
 
 /// Hands packets over that other workers own; the others stay. Returns those for which a worker has no room.
 #[cold]
 pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) -> Batch {
     let Context { snapshot, memory, .. } = cx;
     let mut owners = [dp.id; BURST];
+    let Datapath { ports, recorder, connections, clock, .. } = dp;
     let tracking = snapshot.policy.ingress(port).and_then(|ingress| ingress.tracking);
-    let of_zone = tracking.filter(|_| snapshot.nat.is_some()).map(|tracking| zone_hash(Zone(tracking.zone)));
+    let mut table = tracking.and_then(|tracking| Some((Zone(tracking.zone), connections.as_deref_mut()?)));
     for (owner, mbuf) in owners.iter_mut().zip(batch.as_slice()) {
-        let hash = match (tracking, of_zone) {
-            (Some(_), Some(hash)) => Some(hash),
-            (Some(_), None) => connection_hash_of(mbuf),
-            (None, _) => owner_hash_of(mbuf),
+        let of_packet = match &mut table {
+            Some((zone, connections)) => connections.owner_of(mbuf, *zone, clock.tick),
+            None => owner_hash_of(mbuf).map(|hash| WorkerId(snapshot.owners.of(hash))),
         };
-        if let Some(hash) = hash {
-            *owner = snapshot.owners.of(hash);
-        }
+        *owner = of_packet.unwrap_or(*owner);
     }
     let (mut kept, mut left) = (Batch::new(), Batch::new());
-    let Datapath { ports, recorder, .. } = dp;
     let recorder = recorder.as_ref();
     groups(
         batch,
@@ -72,4 +75,14 @@ pub(crate) fn give_to_owners(dp: &mut Datapath, cx: Context<'_>, port: PortId, b
     );
     batch.append(&mut kept);
     left
+}
+
+impl WorkerConnections {
+    /// The worker that has the connection of a packet, or is to have it; `None`: no worker can know it.
+    fn owner_of(&mut self, mbuf: &Mbuf, zone: Zone, now: u32) -> Option<WorkerId> {
+        let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
+        let copied = read_front(mbuf, &mut front, &mut key).ok()?;
+        let packet = Packet { key: &key, zone, front: &front[..copied], length: mbuf.pkt_len() as usize };
+        self.table.owner_of(&packet, now).map(WorkerId)
+    }
 }

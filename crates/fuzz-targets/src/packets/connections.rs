@@ -99,7 +99,7 @@ fn pass(table: &mut Connections, packet: &Packet<'_>, now: u32, step: u8) -> Opt
     let target = Target { address: first, port: Some(80) };
     let translation = Translation {
         sources: if step & 0x20 == 0 { &[] } else { &pools },
-        destination: if step & 0x40 == 0 { table.target_of(packet, false) } else { Some(target) },
+        destination: if step & 0x40 == 0 { table.targets().of(packet, false) } else { Some(target) },
     };
     let begun = table.confirm_translated(packet, Origin::default(), now, translation);
     begun.ok().map(|connection| (connection, false))

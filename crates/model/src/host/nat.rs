@@ -86,7 +86,7 @@ impl Host {
         !self.nat.is_empty() || self.routers.iter().any(|router| router.nat64.is_some())
     }
 
-    /// Most ends inside with a mapping, of each worker: as configured, else as many as connections; 0 if nothing
+    /// Most ends inside with a mapping, for each worker: as configured, else as many as connections; 0 if nothing
     /// translates addresses.
     #[must_use]
     pub fn mappings(&self) -> u32 {

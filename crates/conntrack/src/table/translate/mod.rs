@@ -2,7 +2,9 @@
 
 mod ports;
 
-use netvm_wire::Address;
+use std::sync::{Arc, MutexGuard};
+
+use netvm_wire::{Address, FlowHasher};
 
 use self::ports::Chosen;
 pub(super) use self::ports::Wanted;
@@ -10,9 +12,18 @@ use crate::Packet;
 use crate::connection::{Connection, ConnectionId, Origin};
 use crate::events::Happened;
 use crate::mapped::{Filtering, Mapped};
-use crate::nat::{End, Ends, Inside, Pool, Target, Translation, can_be_translated, has_free_ports};
+use crate::nat::{End, Ends, Inside, Mappings, Pool, Target, Translation, can_be_translated, has_free_ports};
 use crate::packet::tuple::Tuple;
+use crate::table::confirm::Begins;
 use crate::table::connections::{Connections, Refusal};
+
+/// Among what a source is chosen.
+#[derive(Clone, Copy)]
+pub(super) struct Choose<'a> {
+    pub(super) pools: &'a [Pool],
+    /// All mappings there are.
+    pub(super) mappings: Option<&'a Mappings>,
+}
 
 impl Connections {
     /// Like [`Connections::confirm`], for a connection that is translated from its first packet on.
@@ -26,7 +37,10 @@ impl Connections {
         now: u32,
         translation: Translation<'_>,
     ) -> Result<ConnectionId, Refusal> {
-        self.confirm_with(packet, origin, now, |table, new| table.translate(new, translation))
+        let translate = |table: &Self, new: &mut Connection, mappings: Option<&Mappings>| {
+            table.translate(new, translation, mappings)
+        };
+        self.confirm_with(Begins { packet, origin, now }, Some(translate))
     }
 
     /// A number that is the same for all connections of a source, also after a restart with the same key.
@@ -45,16 +59,22 @@ impl Connections {
         let Some(connection) = self.get(id).filter(|it| !it.is_settled).copied() else { return Ok(()) };
         let [original, before] = connection.tuples;
         let mut new = Connection { is_settled: true, ..connection };
+        let shared = Arc::clone(&self.shared);
+        let mut mappings = if sources.is_empty() { None } else { shared.mappings() };
         if !sources.is_empty() {
             if !can_be_translated(original.protocol) {
                 return Err(Refusal::NotTranslatable);
             }
             let wanted = Wanted { original, forward: before.reversed(), current: Some(before) };
-            self.choose_for(&mut new, &wanted, sources)?;
+            self.choose_for(&mut new, &wanted, Choose { pools: sources, mappings: mappings.as_deref() })?;
             new.is_translated = new.tuples[1] != original.reversed();
         }
         let is_moved = new.tuples[1] != before;
-        if is_moved && self.has(&new.tuples[1]) || !self.add_source_mapping(&new) {
+        if is_moved && (self.has(&new.tuples[1]) || !self.claim_moved(&connection, &new)) {
+            return Err(Refusal::NoPort);
+        }
+        if !self.add_source_mapping(&new, mappings.as_deref_mut()) {
+            self.claim_moved(&new, &connection);
             return Err(Refusal::NoPort);
         }
         if is_moved {
@@ -69,21 +89,20 @@ impl Connections {
         Ok(())
     }
 
-    /// Where a packet leads that begins a connection: to the end inside that its destination stands for, by the mapping
-    /// of another connection. So packets from outside reach ends whose pool filters independently of the other end (RFC
-    /// 4787 section 5), and those `from_inside` reach all (REQ-9). Begin the connection with this destination.
+    /// Where packets lead that begin connections, by the mappings of others. For one burst: other workers that begin or
+    /// end translated connections wait until it is dropped.
     #[must_use]
-    pub fn target_of(&self, packet: &Packet<'_>, from_inside: bool) -> Option<Target> {
-        let key = packet.key;
-        let end = End { address: key.destination, port: key.destination_port };
-        let outside = Inside { end, protocol: key.protocol, zone: packet.zone };
-        let (inside, kind) = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
-        let is_allowed = from_inside || kind.filtering() == Filtering::EndpointIndependent;
-        is_allowed.then_some(Target { address: inside.address, port: Some(inside.port) })
+    pub fn targets(&self) -> Targets<'_> {
+        Targets { mappings: self.shared.mappings(), hasher: &self.hasher }
     }
 
     /// Chooses the reply tuple of a connection that is about to begin.
-    fn translate(&self, new: &mut Connection, translation: Translation<'_>) -> Result<(), Refusal> {
+    fn translate(
+        &self,
+        new: &mut Connection,
+        translation: Translation<'_>,
+        mappings: Option<&Mappings>,
+    ) -> Result<(), Refusal> {
         let [original, _] = new.tuples;
         if !can_be_translated(original.protocol) {
             return Err(Refusal::NotTranslatable);
@@ -97,12 +116,13 @@ impl Connections {
             }
             forward.destination_port = port;
             new.tuples[1] = forward.reversed();
-            if let Some(kind) = self.mapping_of(&target_ends(new)) {
+            if let Some(kind) = mappings.and_then(|mappings| self.mapping_of(mappings, &target_ends(new))) {
                 new.mapped = new.mapped.with_target(kind);
             }
         }
         if !translation.sources.is_empty() {
-            self.choose_for(new, &Wanted { original, forward, current: None }, translation.sources)?;
+            let pools = translation.sources;
+            self.choose_for(new, &Wanted { original, forward, current: None }, Choose { pools, mappings })?;
         }
         new.is_translated = new.tuples[1] != original.reversed();
         new.is_settled = !translation.sources.is_empty();
@@ -114,9 +134,11 @@ impl Connections {
         &self,
         new: &mut Connection,
         wanted: &Wanted,
-        pools: &[Pool],
+        among: Choose<'_>,
     ) -> Result<(), Refusal> {
-        let Chosen { forward, block_size, filtering } = self.choose_source(wanted, pools)?;
+        let Choose { pools, mappings } = among;
+        let mappings = mappings.ok_or(Refusal::NoPort)?;
+        let Chosen { forward, block_size, filtering } = self.choose_source(wanted, pools, mappings)?;
         new.tuples[1] = forward.reversed();
         if wanted.original.has_port() {
             new.mapped = new.mapped.with_source(block_size, filtering);
@@ -125,51 +147,66 @@ impl Connections {
     }
 
     /// The kind of the mapping with these ends.
-    pub(super) fn mapping_of(&self, ends: &Ends) -> Option<Mapped> {
+    pub(super) fn mapping_of(&self, mappings: &Mappings, ends: &Ends) -> Option<Mapped> {
         let outside = Inside { end: ends.outside, ..ends.inside };
-        let (end, kind) = self.mappings.as_ref()?.inside_of(&self.hasher, &outside)?;
+        let (end, kind) = mappings.inside_of(&self.hasher, &outside)?;
         (end == ends.inside.end).then_some(kind)
     }
 
     /// Notes the mappings of a connection that begins. Returns false if there is no room for them.
-    pub(super) fn add_mappings(&mut self, connection: &Connection) -> bool {
-        if !self.add_source_mapping(connection) {
+    pub(super) fn add_mappings(&self, connection: &Connection, to: Option<&mut Mappings>) -> bool {
+        let Some(mappings) = to else { return !connection.mapped.is_any() };
+        if !self.add_source_mapping(connection, Some(mappings)) {
             return false;
         }
-        if connection.mapped.has_target() && !self.add_ends(&target_ends(connection), connection) {
-            self.remove_source_mapping(connection);
+        let has_target = connection.mapped.has_target();
+        if has_target && !mappings.add(&self.hasher, &target_ends(connection), connection.mapped) {
+            if connection.mapped.has_source() {
+                mappings.remove(&self.hasher, &source_ends(connection));
+            }
             return false;
         }
         true
     }
 
-    fn add_source_mapping(&mut self, connection: &Connection) -> bool {
-        !connection.mapped.has_source() || self.add_ends(&source_ends(connection), connection)
-    }
-
-    fn add_ends(&mut self, ends: &Ends, connection: &Connection) -> bool {
-        let Self { mappings, hasher, .. } = self;
-        mappings.as_mut().is_some_and(|mappings| mappings.add(hasher, ends, connection.mapped))
+    fn add_source_mapping(&self, connection: &Connection, to: Option<&mut Mappings>) -> bool {
+        let add = |to: &mut Mappings| to.add(&self.hasher, &source_ends(connection), connection.mapped);
+        !connection.mapped.has_source() || to.is_some_and(add)
     }
 
     /// Undoes [`Connections::add_mappings`].
-    pub(super) fn remove_mappings(&mut self, connection: &Connection) {
-        self.remove_source_mapping(connection);
-        if connection.mapped.has_target() {
-            self.remove_ends(&target_ends(connection));
+    pub(super) fn remove_mappings(&self, connection: &Connection) {
+        let mapped = connection.mapped;
+        let Some(mut mappings) = (if mapped.is_any() { self.shared.mappings() } else { None }) else {
+            return;
+        };
+        if mapped.has_source() {
+            mappings.remove(&self.hasher, &source_ends(connection));
+        }
+        if mapped.has_target() {
+            mappings.remove(&self.hasher, &target_ends(connection));
         }
     }
+}
 
-    fn remove_source_mapping(&mut self, connection: &Connection) {
-        if connection.mapped.has_source() {
-            self.remove_ends(&source_ends(connection));
-        }
-    }
+/// See [`Connections::targets`].
+pub struct Targets<'a> {
+    mappings: Option<MutexGuard<'a, Mappings>>,
+    hasher: &'a FlowHasher,
+}
 
-    fn remove_ends(&mut self, ends: &Ends) {
-        if let Some(mappings) = &mut self.mappings {
-            mappings.remove(&self.hasher, ends);
-        }
+impl Targets<'_> {
+    /// Where a packet leads that begins a connection: to the end inside that its destination stands for, by the mapping
+    /// of another connection. So packets from outside reach ends whose pool filters independently of the other end (RFC
+    /// 4787 section 5), and those `from_inside` reach all (REQ-9). Begin the connection with this destination.
+    #[must_use]
+    pub fn of(&self, packet: &Packet<'_>, from_inside: bool) -> Option<Target> {
+        let key = packet.key;
+        let end = End { address: key.destination, port: key.destination_port };
+        let outside = Inside { end, protocol: key.protocol, zone: packet.zone };
+        let (inside, kind) = self.mappings.as_ref()?.inside_of(self.hasher, &outside)?;
+        let is_allowed = from_inside || kind.filtering() == Filtering::EndpointIndependent;
+        is_allowed.then_some(Target { address: inside.address, port: Some(inside.port) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which end of a pool stands for a source.
 
-use netvm_wire::{FlowHasher, IpProto};
+use netvm_wire::{FlowHasher, IpProto, PortRange};
 
 use super::{inside, same_family};
 use crate::mapped::{Filtering, block_size};
@@ -9,9 +9,10 @@ use crate::nat::{
 };
 use crate::packet::tuple::Tuple;
 use crate::table::connections::{Connections, Refusal};
+use crate::workers::Hash;
 
 /// Ports that are tried for a mapping, at most, as in Linux.
-const MAX_ATTEMPTS: u32 = 128;
+const MAX_ATTEMPTS: usize = 128;
 /// Addresses among which an address inside without a block looks for a free one.
 const MAX_ADDRESSES: u64 = 8;
 
@@ -29,6 +30,19 @@ impl Wanted {
     const fn inside(&self) -> Inside {
         inside(&self.original, &self.forward)
     }
+
+    /// The hash that the end outside has to have, for both directions to have one. With an end in each family, it is
+    /// that of this destination; else of all.
+    fn hash_of_source(&self) -> Hash {
+        let Self { original, forward, .. } = self;
+        let inside = Hash::of_end(original.source, original.source_port);
+        match original.destination.is_v4() == forward.destination.is_v4() {
+            true => inside,
+            false => {
+                inside.with(Hash::of_end(original.destination, 0)).with(Hash::of_end(forward.destination, 0))
+            }
+        }
+    }
 }
 
 /// What was chosen.
@@ -42,7 +56,12 @@ pub(super) struct Chosen {
 
 impl Connections {
     /// Chooses the source that stands for that of the original tuple.
-    pub(super) fn choose_source(&self, wanted: &Wanted, pools: &[Pool]) -> Result<Chosen, Refusal> {
+    pub(super) fn choose_source(
+        &self,
+        wanted: &Wanted,
+        pools: &[Pool],
+        mappings: &Mappings,
+    ) -> Result<Chosen, Refusal> {
         let (original, first) = (&wanted.original, pools.first().ok_or(Refusal::NoPort)?);
         same_family(first.first, wanted.forward.destination)?;
         let inside = wanted.inside();
@@ -50,15 +69,15 @@ impl Connections {
         let (at, port) = match first.allocation {
             Allocation::Any => {
                 let at = offer(pools, paired.into()).ok_or(Refusal::NoPort)?;
-                (at, self.port_at(wanted, at))
+                (at, self.port_at(wanted, at, mappings))
             }
             Allocation::Deterministic { inside: net } => {
                 let share = share_of(pools, net, original.source).ok_or(Refusal::NoPort)?;
-                (share, self.port_at(wanted, share))
+                (share, self.port_at(wanted, share, mappings))
             }
             Allocation::Blocks { size, most } => {
                 let size = block_size(size);
-                let holder = Holder { wanted, inside, pools, paired, size, most: most.into() };
+                let holder = Holder { wanted, inside, pools, paired, size, most: most.into(), mappings };
                 let at = self.offer_to_holder(&holder).ok_or(Refusal::NoPort)?;
                 blocks = Some(size);
                 (at, self.port_in_blocks(&holder, at))
@@ -72,29 +91,29 @@ impl Connections {
     }
 
     /// The port of a mapping: that which its end inside has already, or a free one.
-    fn port_at(&self, wanted: &Wanted, at: Offer) -> Option<u16> {
-        let mappings = self.mappings.as_ref()?;
+    fn port_at(&self, wanted: &Wanted, at: Offer, mappings: &Mappings) -> Option<u16> {
         let known = mappings.port_of(&self.hasher, &wanted.inside(), at.address);
-        known.or_else(|| self.free_port(wanted, at))
+        known.or_else(|| self.free_port(wanted, at, mappings))
     }
 
-    /// The same port, or the first that is free from one on which a keyed hash says: first those of the same parity
-    /// (RFC 4787 REQ-4), then the others.
-    fn free_port(&self, wanted: &Wanted, Offer { address, ports }: Offer) -> Option<u16> {
-        let (inside, mappings) = (wanted.inside(), self.mappings.as_ref()?);
-        let own = inside.end.port;
+    /// A free port: by which answers come to this worker, and else any, whose connections are exceptions. Of these the
+    /// same port, or the first from one on which a keyed hash says: first those of the same parity (RFC 4787 REQ-4),
+    /// then the others.
+    fn free_port(&self, wanted: &Wanted, at: Offer, mappings: &Mappings) -> Option<u16> {
+        let (inside, Offer { address, ports }) = (wanted.inside(), at);
         let is_free = |port: &u16| self.is_free(mappings, wanted, End { address, port: *port });
-        if ports.contains(own) && is_free(&own) {
-            return Some(own);
+        let hash = wanted.hash_of_source().value();
+        let comes_here = |port: &u16| self.owners.have_one_owner(hash, Hash::of_end(address, *port).value());
+        let own = Some(inside.end.port).filter(|own| ports.contains(*own) && is_free(own));
+        if own.is_some_and(|own| comes_here(&own)) || !has_free_ports(inside.protocol) {
+            return own;
         }
-        let start = start(&self.stable, &inside);
-        let of_parity = |parity: u16| {
-            let first = u32::from(ports.first()) + u32::from((ports.first() ^ parity) & 1);
-            let count = (u32::from(ports.last()) + 2).saturating_sub(first) / 2;
-            (0..count.min(MAX_ATTEMPTS / 2)).map(move |n| (first + (start % count + n) % count * 2) as u16)
-        };
-        let mut candidates = of_parity(own & 1).chain(of_parity(!own & 1));
-        candidates.find(|port| has_free_ports(inside.protocol) && is_free(port))
+        let parities = [inside.end.port & 1, !inside.end.port & 1];
+        let candidates = |n: usize| of_parity(ports, parities[n], start(&self.stable, &inside));
+        let those_here = (0..2).flat_map(|n| candidates(n).filter(comes_here).take(MAX_ATTEMPTS / 2));
+        let any = || (0..2).flat_map(|n| candidates(n).take(MAX_ATTEMPTS / 2)).find(is_free);
+        let found = { those_here }.find(is_free).or(own);
+        if self.owners.is_one() { found } else { found.or_else(any) }
     }
 
     /// Whether an end stands for no other one, and its packets for no other connection's.
@@ -107,7 +126,7 @@ impl Connections {
 
     /// The address at which an address inside has blocks, or else one that has a free block.
     fn offer_to_holder(&self, holder: &Holder<'_>) -> Option<Offer> {
-        let blocks = &self.mappings.as_ref()?.blocks;
+        let blocks = &holder.mappings.blocks;
         let count = u64::try_from(count(holder.pools)).unwrap_or(u64::MAX);
         let number = |n: u64| u128::from(holder.paired % count.max(1)) + u128::from(n);
         let offers = (0..count.min(MAX_ADDRESSES)).filter_map(|n| offer(holder.pools, number(n)));
@@ -122,20 +141,20 @@ impl Connections {
 
     /// A port of the blocks that an address inside has at this address, or of another one that nobody has.
     fn port_in_blocks(&self, holder: &Holder<'_>, at: Offer) -> Option<u16> {
-        let mappings = self.mappings.as_ref()?;
+        let mappings = holder.mappings;
         if let Some(port) = mappings.port_of(&self.hasher, &holder.inside, at.address) {
             return Some(port);
         }
         let (place, mut most) = (holder.place(&at), holder.most);
         for (ports, has_free) in mappings.blocks.held(&self.hasher, &holder.inside, &place) {
             most = most.saturating_sub(1);
-            if has_free && let Some(port) = self.free_port(holder.wanted, Offer { ports, ..at }) {
+            if has_free && let Some(port) = self.free_port(holder.wanted, Offer { ports, ..at }, mappings) {
                 return Some(port);
             }
         }
         let mut vacant = mappings.blocks.vacant(&self.hasher, place, holder.among(&at, &self.stable));
         let ports = vacant.next().filter(|_| most > 0)?;
-        self.free_port(holder.wanted, Offer { ports, ..at })
+        self.free_port(holder.wanted, Offer { ports, ..at }, mappings)
     }
 }
 
@@ -147,6 +166,7 @@ struct Holder<'a> {
     paired: u64,
     size: u16,
     most: u32,
+    mappings: &'a Mappings,
 }
 
 impl Holder<'_> {
@@ -160,6 +180,13 @@ impl Holder<'_> {
         let start = start(hasher, &Inside { end, protocol: IpProto(0), ..self.inside });
         Among { ports: at.ports, start }
     }
+}
+
+/// The ports of a parity, from a random one on.
+fn of_parity(ports: PortRange, parity: u16, start: u32) -> impl Iterator<Item = u16> {
+    let first = u32::from(ports.first()) + u32::from((ports.first() ^ parity) & 1);
+    let count = (u32::from(ports.last()) + 2).saturating_sub(first) / 2;
+    (0..count).map(move |n| (first + (start % count + n) % count * 2) as u16)
 }
 
 /// A number that is the same for all connections of an address.

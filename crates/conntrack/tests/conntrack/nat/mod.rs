@@ -210,7 +210,7 @@ fn hosts_inside_reach_each_other_by_their_outer_ends() {
     let hairpin = udp_frame(OTHER_INSIDE, OUTSIDE, [2000, 1000]);
     let key = *parse(&hairpin).unwrap().key();
     let packet = Packet { key: &key, zone: rig.zone, front: &hairpin, length: hairpin.len() };
-    let destination = rig.table.target_of(&packet, true);
+    let destination = rig.table.targets().of(&packet, true);
     assert_eq!(destination, to(INSIDE, 1000));
     let there = rig.through(&hairpin, Translation { sources: &pools, destination }).unwrap();
     assert_eq!(there, udp_frame(OUTSIDE, INSIDE, [2000, 1000]));

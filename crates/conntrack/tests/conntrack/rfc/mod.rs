@@ -50,7 +50,7 @@ impl Rig {
     pub fn target(&self, frame: &[u8], from_inside: bool) -> Option<Target> {
         let key = *parse(frame).unwrap().key();
         let packet = Packet { key: &key, zone: self.zone, front: frame, length: frame.len() };
-        self.table.target_of(&packet, from_inside)
+        self.table.targets().of(&packet, from_inside)
     }
 
     /// Passes a packet from outside, as far as filtering permits.

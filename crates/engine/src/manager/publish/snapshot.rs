@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use netvm_conntrack::FlowOwners;
 use netvm_model::{self as model, Chain, Host, OnFailure, Output};
 
 use super::Chains;
@@ -18,7 +19,7 @@ use crate::manager::traces::Traces;
 use crate::nat::Nat;
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, FlowOwners, Shortened, Snapshot, StickyChoice, Target};
+use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
 
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]

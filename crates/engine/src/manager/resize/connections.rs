@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use netvm_conntrack::Connection;
+use netvm_conntrack::{Connection, FlowOwners};
 
 use crate::ids::WorkerId;
 use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
-use crate::worker::{Command, ConnectionOwners, Event, MovedConnections};
+use crate::worker::{Command, Event, MovedConnections};
 
 /// Gives the connections to these owners, which all workers know.
-pub(crate) fn move_connections(owners: &ConnectionOwners, workers: &mut Workers) {
+pub(crate) fn move_connections(owners: &Arc<FlowOwners>, workers: &mut Workers) {
     for from in workers.ids() {
         let mut part = Some(MovedConnections::new(owners));
         while let Some(moved) = part.filter(|moved| moved.cursor.is_some()) {
@@ -40,12 +41,12 @@ fn take(
 }
 
 fn by_owner(
-    owners: &ConnectionOwners,
+    owners: &FlowOwners,
     connections: impl Iterator<Item = Connection>,
 ) -> BTreeMap<WorkerId, Vec<Connection>> {
     let mut by_owner: BTreeMap<WorkerId, Vec<Connection>> = BTreeMap::new();
     for connection in connections {
-        by_owner.entry(owners.of(&connection)).or_default().push(connection);
+        by_owner.entry(WorkerId(connection.owner(owners))).or_default().push(connection);
     }
     by_owner
 }

@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use netvm_conntrack::FlowOwners;
+
 use crate::ids::{LinkId, WorkerId};
 use crate::manager::nfs::Nfs;
 use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
-use crate::snapshot::FlowOwners;
 use crate::worker::{Command, Event, MovedFlow, MovedFlows};
 
 /// Gives the flows with verdicts to these owners, which all workers know.

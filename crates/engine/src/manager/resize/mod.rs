@@ -21,6 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvm_conntrack::FlowOwners;
+
 use super::cores::{Cores, CoresError};
 use super::memory::Memories;
 use super::nfs::Nfs;
@@ -28,7 +30,6 @@ use super::placement::Move;
 use super::ports::{Context, Ports};
 use super::workers::Workers;
 use crate::ids::WorkerId;
-use crate::snapshot::FlowOwners;
 
 /// Time that NFs have to return packets at the first attempt; twice as long at each further one.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(2);
@@ -78,7 +79,7 @@ pub(super) struct Resize {
 impl Resizes {
     /// The workers have these cores.
     pub(super) fn new(cores: Cores) -> Self {
-        let owners = Arc::new(FlowOwners::default().among(cores.cores.len()));
+        let owners = Arc::new(FlowOwners::new(cores.cores.len()));
         Self { cores, owners, running: None }
     }
 

@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use netvm_conntrack::{Event as ConnectionEvent, SavedConnection};
+use netvm_conntrack::{Event as ConnectionEvent, FlowOwners, SavedConnection};
 use rtrb::Consumer;
 
 use super::readers::Readers;
 use crate::ids::WorkerId;
 use crate::manager::workers::connections::ConnectionTables;
 use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
-use crate::worker::{
-    Command, ConnectionFilter, ConnectionOwners, ConnectionPage, ConnectionView, Event, PageWork, Restored,
-};
+use crate::worker::{Command, ConnectionFilter, ConnectionPage, ConnectionView, Event, PageWork, Restored};
 
 /// The connections of all workers, for other crates.
 pub struct EngineConnections<'a> {
     pub(crate) readers: &'a mut Readers<Found>,
     pub(crate) tables: &'a mut ConnectionTables,
-    pub(crate) owners: ConnectionOwners,
+    pub(crate) owners: Arc<FlowOwners>,
     pub(crate) workers: &'a mut Workers,
 }
 
@@ -59,7 +58,7 @@ impl EngineConnections<'_> {
     pub fn restore(self, saved: Vec<SavedConnection>) -> Restored {
         let mut by_owner: BTreeMap<WorkerId, Vec<SavedConnection>> = BTreeMap::new();
         for one in saved {
-            by_owner.entry(self.owners.of(one.connection())).or_default().push(one);
+            by_owner.entry(WorkerId(one.connection().owner(&self.owners))).or_default().push(one);
         }
         let mut sum = Restored::default();
         for (worker, saved) in by_owner {

@@ -1,7 +1,9 @@
 //! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
 //! does. A table's memory is set aside at once, so that packets never wait for it.
 
-use netvm_conntrack::{Event, NoMemory, ProxyTable};
+use std::sync::Arc;
+
+use netvm_conntrack::{Event, NoMemory, ProxyTable, Shared};
 use netvm_model::{ConnectionsConfig, Host};
 use rtrb::Consumer;
 
@@ -20,9 +22,11 @@ pub(crate) struct Tables {
 /// Whether workers have tables, and how large these are.
 pub(crate) struct ConnectionTables {
     config: ConnectionsConfig,
-    /// By which NAT chooses addresses and ports; `None`: each table by a random one.
+    /// By which NAT chooses addresses and ports; `None`: by a random one.
     mapping_key: Option<u64>,
     are_given: bool,
+    /// What the tables of the workers share, while they have tables.
+    shared: Option<Arc<Shared>>,
     /// The rings of their events, until a reader takes them.
     events: Vec<Consumer<Event>>,
     /// The tables have what the SYN proxy adds.
@@ -33,7 +37,8 @@ impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
         let events = Vec::new();
-        Self { config: config.clone(), mapping_key: None, are_given: false, events, are_proxied: false }
+        let config = config.clone();
+        Self { config, mapping_key: None, are_given: false, shared: None, events, are_proxied: false }
     }
 
     /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
@@ -46,7 +51,7 @@ impl ConnectionTables {
         let mut tables = Tables::default();
         for worker in workers.ids().filter(|_| host.tracks()) {
             if !self.are_given {
-                tables.connections.push((worker, self.table()?));
+                tables.connections.push((worker, self.table(worker, workers.len())?));
             }
             if host.has_syn_proxy() && !self.are_proxied {
                 tables.proxied.push((worker, ProxyTable::new(self.config.limit)?));
@@ -67,15 +72,19 @@ impl ConnectionTables {
             workers.send_all(|_| Command::SetConnections(None));
         }
         self.are_given = host.tracks();
+        self.shared = self.shared.take().filter(|_| self.are_given);
         self.are_proxied = self.are_given && (self.are_proxied || host.has_syn_proxy());
     }
 
     /// A table for a worker that is new, if the others have one.
-    pub(crate) fn of_new_worker(&mut self) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
+    pub(crate) fn of_new_worker(
+        &mut self,
+        worker: WorkerId,
+    ) -> Result<Option<Box<WorkerConnections>>, NoMemory> {
         if !self.are_given {
             return Ok(None);
         }
-        let mut table = self.table()?;
+        let mut table = self.table(worker, worker.index() + 1)?;
         if self.are_proxied {
             table.table.allow_syn_proxy(ProxyTable::new(self.config.limit)?);
         }
@@ -87,8 +96,17 @@ impl ConnectionTables {
         std::mem::take(&mut self.events)
     }
 
-    fn table(&mut self) -> Result<Box<WorkerConnections>, NoMemory> {
-        let mut table = Box::new(WorkerConnections::new(&self.config, self.mapping_key)?);
+    /// A table of one of so many workers.
+    fn table(&mut self, worker: WorkerId, workers: usize) -> Result<Box<WorkerConnections>, NoMemory> {
+        let Self { config, mapping_key, shared, .. } = self;
+        let shared = match shared {
+            Some(shared) => {
+                shared.allow_workers(workers)?;
+                shared
+            }
+            None => shared.insert(WorkerConnections::shared(config, *mapping_key, workers)?),
+        };
+        let mut table = Box::new(WorkerConnections::of_worker(config, shared, worker)?);
         // Those of tables that have gone since.
         self.events.retain(|ring| !ring.is_abandoned());
         self.events.push(table.log());

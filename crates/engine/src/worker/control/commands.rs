@@ -174,7 +174,7 @@ impl Worker {
         let dp = &mut self.dp;
         match command {
             Command::Snapshot(new) => {
-                let old = core::mem::replace(&mut self.snapshot, new);
+                let old = dp.follow(&mut self.snapshot, new);
                 self.has_new_shares = true;
                 self.send(Event::Retired(Retired::Snapshot(old)));
             }
@@ -243,7 +243,7 @@ impl Worker {
             }
             Command::Pin(core) => pin_to(core),
             Command::SetConnections(new) => {
-                if let Some(old) = dp.replace_connections(new) {
+                if let Some(old) = dp.replace_connections(new, &self.snapshot) {
                     self.send(Event::Retired(Retired::Connections(old)));
                 }
             }

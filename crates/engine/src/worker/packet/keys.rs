@@ -1,8 +1,7 @@
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
 
 use dpdk::Mbuf;
-use netvm_conntrack::{Packet, Zone};
-use netvm_wire::{Address, EtherType, FiveTuple, FlowHasher, FlowKey, IpProto, Malformed, TcpFlags};
+use netvm_wire::{EtherType, FlowHasher, FlowKey, Malformed, TcpFlags};
 
 /// Bytes of the first copy: one cache line, which holds all headers of most packets.
 const FIRST_LINE: usize = 64;
@@ -124,30 +123,6 @@ pub(crate) fn owner_hash(key: &FlowKey) -> u64 {
     });
     let [lower, higher] = [ends[0].min(ends[1]), ends[0].max(ends[1])];
     FlowHasher::shared().words([lower, higher, key.ether_type.0.into(), 0, 0])
-}
-
-/// What decides which worker has a packet's connection: both addresses, the same for both directions, for fragments,
-/// and for ICMP errors, which have those of the packet that they are about. `None` for a packet that is not IP.
-pub(crate) fn connection_hash_of(mbuf: &Mbuf) -> Option<u64> {
-    let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
-    let copied = read_front(mbuf, &mut front, &mut key).ok()?;
-    if !key.is_ip() {
-        return None;
-    }
-    let packet =
-        Packet { key: &key, zone: Zone(0), front: &front[..copied], length: mbuf.pkt_len() as usize };
-    Some(connection_hash(packet.addresses()))
-}
-
-/// The same for a connection between these addresses.
-pub(crate) fn connection_hash([source, destination]: [Address; 2]) -> u64 {
-    let tuple = FiveTuple { source, destination, source_port: 0, destination_port: 0, protocol: IpProto(0) };
-    tuple.symmetric_hash()
-}
-
-/// What decides which worker has the connections of a zone, if NAT translates some.
-pub(crate) fn zone_hash(zone: Zone) -> u64 {
-    FlowHasher::shared().words([zone.0.into(), 0, 0, 0, 5])
 }
 
 #[inline(always)]

@@ -4,10 +4,12 @@ mod families;
 mod nat;
 mod syn_proxy;
 
+use std::sync::Arc;
+
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Ended, Event, NoMemory, Origin, Packet, Quotas, Refusal, Target,
-    Timeouts, Tracked, Translation, Zone,
+    Config, ConnectionId, Connections, Ended, Event, NoMemory, Origin, Packet, Quotas, Refusal, Shared,
+    Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
@@ -16,7 +18,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::BURST;
 use crate::counters::ConnectionCounters;
-use crate::ids::PortId;
+use crate::ids::{PortId, WorkerId};
 use crate::nat::Nat;
 use crate::policy::Tracking;
 use crate::worker::packet::keys::HEADER_BYTES;
@@ -27,7 +29,7 @@ use syn_proxy::{CookieCounts, SynProxy};
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
 
-/// The room for blocks of ports: each has so many mappings on average.
+/// The room for blocks of ports of all workers: each has so many mappings on average.
 const MAPPINGS_PER_BLOCK: u32 = 16;
 
 /// Events that wait in a table for the next tick, and in the ring of a table for their reader.
@@ -97,12 +99,30 @@ pub(crate) struct WorkerConnections {
 }
 
 impl WorkerConnections {
-    /// An empty table of this size.
+    /// What the tables of so many workers share.
     ///
     /// `mapping_key`: by which NAT chooses addresses and ports, for the same choice after a restart.
-    pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
+    pub(crate) fn shared(
+        config: &ConnectionsConfig,
+        mapping_key: Option<u64>,
+        workers: usize,
+    ) -> Result<Arc<Shared>, NoMemory> {
+        let of_worker = config_of(config);
+        let mappings = of_worker.mappings.saturating_mul(workers as u32);
+        let blocks = mappings.div_ceil(MAPPINGS_PER_BLOCK);
+        let shared = Shared::new(&Config { mapping_key, mappings, blocks, ..of_worker })?;
+        shared.allow_workers(workers)?;
+        Ok(shared)
+    }
+
+    /// An empty table of a worker.
+    pub(crate) fn of_worker(
+        config: &ConnectionsConfig,
+        shared: &Arc<Shared>,
+        worker: WorkerId,
+    ) -> Result<Self, NoMemory> {
         Ok(Self {
-            table: Connections::new(&Config { mapping_key, ..config_of(config) })?,
+            table: Connections::of_worker(&config_of(config), shared, worker.0)?,
             headers: Headers { fronts: Box::new([[0; HEADER_BYTES]; BURST]), lengths: [0; BURST] },
             keys: [FlowKey::EMPTY; BURST],
             lengths: [0; BURST],
@@ -115,6 +135,12 @@ impl WorkerConnections {
             last_tick: 0,
             log: None,
         })
+    }
+
+    /// The table of the only worker.
+    #[cfg(test)]
+    pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
+        Self::of_worker(config, &Self::shared(config, mapping_key, 1)?, WorkerId(0))
     }
 
     /// The ring into which events go from now on, while somebody wants them.
@@ -272,7 +298,6 @@ fn config_of(config: &ConnectionsConfig) -> Config {
     Config {
         sessions: limit,
         mappings,
-        blocks: mappings.div_ceil(MAPPINGS_PER_BLOCK),
         pick_up,
         events: EVENTS as u32,
         quotas: Quotas { per_source, per_port, per_zone, half_open_per_source, half_open_per_port },

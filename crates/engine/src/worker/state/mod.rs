@@ -34,7 +34,7 @@ use crate::interface::PortContext;
 use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
-use crate::snapshot::MAX_PASSED;
+use crate::snapshot::{MAX_PASSED, Snapshot};
 use burst::Burst;
 use connections::WorkerConnections;
 use flows::Flows;
@@ -185,10 +185,25 @@ impl Datapath {
     pub(crate) fn replace_connections(
         &mut self,
         new: Option<Box<WorkerConnections>>,
+        snapshot: &Snapshot,
     ) -> Option<Box<WorkerConnections>> {
-        let mut old = std::mem::replace(&mut self.connections, new)?;
+        let old = std::mem::replace(&mut self.connections, new);
+        self.follow_owners(snapshot);
+        let mut old = old?;
         old.finish(self.clock.tick, &self.counters.connections);
         Some(old)
+    }
+
+    /// Replaces the snapshot. Returns the one before.
+    pub(crate) fn follow(&mut self, snapshot: &mut Arc<Snapshot>, new: Arc<Snapshot>) -> Arc<Snapshot> {
+        self.follow_owners(&new);
+        std::mem::replace(snapshot, new)
+    }
+
+    fn follow_owners(&mut self, snapshot: &Snapshot) {
+        if let Some(connections) = &mut self.connections {
+            connections.table.set_owners(&snapshot.owners);
+        }
     }
 
     /// Lets connections be proxied.

@@ -11,21 +11,21 @@ use netvm_engine::{ConnectionFilter, ConnectionView, DropReason, PortId};
 use netvm_model::{AclDefault, Action, Actions, EngineConfig, Forward, Host, Match, Rule, RuleId, RuleParts};
 use netvm_wire::{ConnState, FrameBuilder, MacAddr};
 
-const LIMIT: Duration = Duration::from_secs(30);
-const CONNECTIONS: u16 = 400;
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const CONNECTIONS: u16 = 400;
 /// Packets that belong to no connection.
 const UNSOLICITED: u16 = 50;
 
-fn frame(from: [u8; 4], to: [u8; 4], ports: [u16; 2]) -> Vec<u8> {
+pub(super) fn frame(from: [u8; 4], to: [u8; 4], ports: [u16; 2]) -> Vec<u8> {
     let frame = FrameBuilder::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
     frame.ip(from.into(), to.into()).udp(ports[0], ports[1]).to_vec().unwrap()
 }
 
-fn client(n: u16) -> [u8; 4] {
+pub(super) fn client(n: u16) -> [u8; 4] {
     [10, 0, (n >> 8) as u8, n as u8]
 }
 
-const SERVER: [u8; 4] = [192, 0, 2, 1];
+pub(super) const SERVER: [u8; 4] = [192, 0, 2, 1];
 
 fn requests() -> Vec<Vec<u8>> {
     (0..CONNECTIONS).map(|n| frame(client(n), SERVER, [1000 + n, 53])).collect()
@@ -54,11 +54,11 @@ fn host(scratch: &Scratch, asks: bool, answers_too: bool) -> Host {
     Host { ports, rules: vec![Rule::from(rule)], ..Host::default() }
 }
 
-fn on(cores: &[u32], host: Host) -> Host {
+pub(super) fn on(cores: &[u32], host: Host) -> Host {
     Host { engine: EngineConfig { cores: cores.to_vec(), ..EngineConfig::default() }, ..host }
 }
 
-fn connections(rig: &mut Rig) -> Vec<ConnectionView> {
+pub(super) fn connections(rig: &mut Rig) -> Vec<ConnectionView> {
     let (sender, found) = channel();
     rig.engine.connections().read(ConnectionFilter::default(), 10_000, move |all| drop(sender.send(all)));
     let mut all = None;

@@ -1,6 +1,7 @@
 //! Workers that are added, removed and moved to other cores while packets pass: none is lost, and all keep their order.
 
 mod connections;
+mod translated;
 mod work;
 
 use std::collections::BTreeMap;

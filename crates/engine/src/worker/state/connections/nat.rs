@@ -1,7 +1,7 @@
 //! NAT in the packet path: destinations change when packets arrive, sources when they leave.
 
 use dpdk::Mbuf;
-use netvm_conntrack::{Change, Half, Incomplete, Packet, Refusal, Rewrite, Target, Tracked, Zone};
+use netvm_conntrack::{Change, Half, Incomplete, Packet, Refusal, Rewrite, Target, Tracked};
 use netvm_wire::{ConnState, FlowKey, Fragment};
 
 use super::{ReceivedBy, WorkerConnections};
@@ -16,24 +16,23 @@ impl WorkerConnections {
     pub(crate) fn ask_for_targets(&mut self, nat: &Nat, by: ReceivedBy, keys: &mut [FlowKey]) {
         let ReceivedBy { port: from, zone } = by;
         let mut new = self.new_packets(keys.len());
+        let Self { table, headers, targets, keys: complete, lengths, .. } = self;
+        let (mut by_mappings, from_inside) = (None, !nat.is_outside(from));
         while new != 0 {
             let n = new.trailing_zeros() as usize;
             new &= new - 1;
-            let target = nat.destination(from, &keys[n], self.table.hash_of_source(keys[n].source));
-            let target = target.or_else(|| self.mapped(n, zone, !nat.is_outside(from)));
-            self.targets[n] = target;
+            let target = nat.destination(from, &keys[n], table.hash_of_source(keys[n].source));
+            let target = target.or_else(|| {
+                let front = &headers.fronts[n][..usize::from(headers.lengths[n])];
+                let packet = Packet { key: &complete[n], zone, front, length: lengths[n] as usize };
+                by_mappings.get_or_insert_with(|| table.targets()).of(&packet, from_inside)
+            });
+            targets[n] = target;
             if let Some(Target { address, port }) = target {
                 keys[n].destination = address;
                 keys[n].destination_port = port.unwrap_or(keys[n].destination_port);
             }
         }
-    }
-
-    /// The end inside that the destination of packet `n` of the burst stands for, by the mapping of another connection.
-    fn mapped(&self, n: usize, zone: Zone, from_inside: bool) -> Option<Target> {
-        let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
-        let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
-        self.table.target_of(&packet, from_inside)
     }
 
     /// Translates the destinations of packets of the burst that belong to connections, and notes the connections whose

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use netvm_conntrack::FlowOwners;
 use netvm_flow::{New, Options, Slot, Validity};
 use netvm_wire::FlowKey;
 
 use crate::ids::{PortId, WorkerId};
-use crate::snapshot::FlowOwners;
 use crate::worker::packet::keys::owner_hash;
 use crate::worker::state::flow_verdicts::{ANY_GENERATION, FlowVerdicts, MAX_VERDICTS, Verdict};
 
@@ -29,7 +29,7 @@ pub(crate) struct MovedFlow {
 impl MovedFlow {
     /// The worker that owns it.
     pub(crate) fn owner(&self, owners: &FlowOwners) -> WorkerId {
-        owners.of(owner_hash(&self.key))
+        WorkerId(owners.of(owner_hash(&self.key)))
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use netvm_conntrack::FlowOwners;
 use netvm_model::Forward;
 
 use super::super::rig::{Rig, udp};
 use super::{port_of, steps_of};
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, TraceId, WorkerId};
-use crate::snapshot::{FlowOwners, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::worker::Command;
 use crate::worker::handoff::tests::{PORT, two};
 use crate::worker::record::{LiveTrace, Share, TraceRecord};
