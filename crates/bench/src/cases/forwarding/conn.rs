@@ -16,7 +16,7 @@
 //!   sent.
 //! - `router-N`, `nat44-N`, `nft-N`: see [`nat`].
 //! - `workers-1`, `workers-2`: two sources, each with 5,000 tracked connections to a sink; packets that arrive per
-//!   second of wall-clock time, as in `workers`.
+//!   second of wall-clock time, as in `workers`. `nat44-workers-N`: the same, and their sources are translated.
 //! - `memory`: resident memory of a table that is full, per connection.
 
 mod nat;
@@ -93,10 +93,16 @@ pub fn measure(args: &ConnArgs) -> Result<Vec<Row>, BenchError> {
     }
     for workers in [1, 2] {
         cases.add(&format!("workers-{workers}"), move |name, plan| {
-            tracking::workers(name, &[cores.engine, cores.nf][..workers], ESTABLISHED, plan)
+            let host = tracking::two_sources(&[cores.engine, cores.nf][..workers], ESTABLISHED);
+            tracking::workers(name, &host, ESTABLISHED, plan)
+        });
+        cases.add(&format!("nat44-workers-{workers}"), move |name, plan| {
+            let host = nat::two_sources(&[cores.engine, cores.nf][..workers], ESTABLISHED);
+            tracking::workers(name, &host, ESTABLISHED, plan)
         });
     }
     cases.compare("workers-2", "workers-1");
+    cases.compare("nat44-workers-2", "nat44-workers-1");
     let memory = args.memory();
     cases.add("memory", move |name, _| tracking::memory(name, memory, cores));
     alternate(&args.bench.plan(), &mut cases.subjects, &cases.comparisons)

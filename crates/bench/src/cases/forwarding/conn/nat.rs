@@ -9,12 +9,12 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use netvm_model::{
-    AddressRange, Filtering, Host, Match, NatAction, NatAddresses, NatRule, PortAllocation, SourceNat,
+    AddressRange, Filtering, Host, Match, NatAction, NatAddresses, NatRule, PortAllocation, PortId, SourceNat,
 };
 use netvm_wire::{Address, PortRange};
 
 use super::Cases;
-use super::tracking::room_for;
+use super::tracking::{self, room_for};
 use crate::cases::forwarding::route::engine::{self, RoutedTraffic};
 use crate::error::BenchError;
 use crate::machine::Cores;
@@ -75,6 +75,22 @@ fn kernel_tracks(count: u32) -> bool {
 fn translating(core: u32, count: u32) -> Host {
     let mut host = engine::host(core, true);
     room_for(&mut host.engine, count.into());
+    let out = host.routers[0].interfaces[1].port;
+    host.nat.push(pool(vec![out]));
+    host.routers[0].track = true;
+    host
+}
+
+/// [`tracking::two_sources`], with a pool at both sinks.
+pub(super) fn two_sources(cores: &[u32], connections: u64) -> Host {
+    let mut host = tracking::two_sources(cores, connections);
+    let sinks = host.ports[2..].iter().map(|port| port.id).collect();
+    host.nat.push(pool(sinks));
+    host
+}
+
+/// 64 addresses for the sources of what leaves by these ports.
+fn pool(out: Vec<PortId>) -> NatRule {
     let [first, last] = [0, 63].map(|n| Address::from(Ipv4Addr::new(10, 101, 1, n)));
     let range = AddressRange { first, last };
     let action = NatAction::Source(SourceNat {
@@ -83,9 +99,6 @@ fn translating(core: u32, count: u32) -> Host {
         allocation: PortAllocation::Any,
         filtering: Filtering::AddressAndPort,
     });
-    let out = host.routers[0].interfaces[1].port;
-    let matches = Match { to: vec![out], ..Match::default() };
-    host.nat.push(NatRule { name: "pool".to_owned(), matches, local_to: None, action });
-    host.routers[0].track = true;
-    host
+    let matches = Match { to: out, ..Match::default() };
+    NatRule { name: "pool".to_owned(), matches, local_to: None, action }
 }

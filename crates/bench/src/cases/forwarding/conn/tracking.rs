@@ -168,7 +168,7 @@ pub(super) fn new(name: &str, established: u64, cores: Cores, plan: &Plan) -> Me
 }
 
 /// Two sources of tracked connections, in different zones, each to a sink.
-pub(super) fn workers(name: &str, cores: &[u32], connections: u64, plan: &Plan) -> Measured {
+pub(super) fn two_sources(cores: &[u32], connections: u64) -> Host {
     let flows = (connections / 2) as u32;
     let source = SourceConfig { size: FRAME, flows, lossless: true, ..SourceConfig::default() };
     let mut layout = Layout::new(cores[0], Idle::Adaptive);
@@ -185,8 +185,13 @@ pub(super) fn workers(name: &str, cores: &[u32], connections: u64, plan: &Plan) 
         track_port(&mut host, n, n + 2);
         host.ports[usize::from(n)].policy.zone = n;
     }
-    let mut rig = Rig::start(&host, &[])?;
-    rig.await_connections(u64::from(flows) * 2, false)?;
+    host
+}
+
+/// What arrives of all these connections.
+pub(super) fn workers(name: &str, host: &Host, connections: u64, plan: &Plan) -> Measured {
+    let mut rig = Rig::start(host, &[])?;
+    rig.await_connections(connections / 2 * 2, false)?;
     let window = rig.measure(name, plan.warm_up, plan.window)?;
     window.check_forwarded(name)?;
     Ok(vec![Figure::new(name, Unit::Mpps, window.mpps())])
