@@ -15,7 +15,7 @@ pub use capture::{
 };
 pub use connections::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, ConnectionQuery,
-    FlushedConnections, LoggedConnection, RestoredConnections, TcpEndInfo,
+    FlushedConnections, LoggedConnection, PortBlock, RestoredConnections, TcpEndInfo,
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};

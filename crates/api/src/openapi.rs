@@ -209,7 +209,11 @@ fn operations(all: &mut Collected) -> Vec<Operation> {
         get(path::FLOWS, "Flows in the workers' caches", all.one::<Flows>()),
         Operation {
             query: &[("count", Type::Integer, "Most addresses and most names")],
-            ..get(path::TOP_TALKERS, "Top talkers of the engine's flow monitor", all.one::<TopTalkers>())
+            ..get(
+                path::TOP_TALKERS,
+                "Top talkers of the engine's flow monitor, or of live connections",
+                all.one::<TopTalkers>(),
+            )
         },
         Operation {
             query: SELECTED_CONNECTIONS,

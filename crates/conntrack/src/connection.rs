@@ -205,8 +205,14 @@ impl Connection {
     #[must_use]
     pub fn has_other_destination(&self) -> bool {
         let [original, reply] = &self.tuples;
+        // The identifier of a query belongs to its source.
         let has_other_port = original.query == 0 && original.destination_port != reply.source_port;
         original.destination != reply.source || has_other_port
+    }
+
+    /// Whether what stands for its source is a port of a block.
+    pub(crate) fn has_block(&self) -> bool {
+        self.mapped.has_source() && self.mapped.block_size().is_some()
     }
 
     /// Whether [`Connections::settle_source`](crate::Connections::settle_source) has decided

@@ -65,14 +65,18 @@ pub struct Event {
     pub packets: [u64; 2],
     /// Bytes by direction so far.
     pub bytes: [u64; 2],
+    /// What stands for its source is a port of a block, which has events of its own
+    /// ([`BlockEvent`](crate::BlockEvent)), and its destination is not translated.
+    pub is_of_block: bool,
 }
 
 impl Event {
     /// What happened to a connection at this tick.
-    pub(crate) const fn new(happened: Happened, connection: &Connection, at: u32) -> Self {
+    pub(crate) fn new(happened: Happened, connection: &Connection, at: u32) -> Self {
         let Connection { tuples: [original, reply], from, rule, packets, bytes, created: begun, .. } =
             *connection;
-        Self { happened, at, begun, original, reply, from, rule, packets, bytes }
+        let is_of_block = connection.has_block() && !connection.has_other_destination();
+        Self { happened, at, begun, original, reply, from, rule, packets, bytes, is_of_block }
     }
 
     pub(crate) const NONE: Self = Self {
@@ -85,5 +89,6 @@ impl Event {
         rule: 0,
         packets: [0; 2],
         bytes: [0; 2],
+        is_of_block: false,
     };
 }

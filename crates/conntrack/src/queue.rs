@@ -43,6 +43,11 @@ impl<T: Copy> Queue<T> {
         Some(event)
     }
 
+    /// How many were lost since the last call.
+    pub(crate) const fn take_lost(&mut self) -> u64 {
+        std::mem::replace(&mut self.lost, 0)
+    }
+
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }

@@ -85,6 +85,11 @@ DropReason {
         "The packet would begin a connection, but its source, port or zone has as many as it may have.",
         "`netvm conn list` shows them. Raise `per_source`, `per_port` or `per_zone` of [engine.connections] if they are \
          wanted.";
+    ConnHalfOpen = "conn-half-open":
+        "The packet would begin a connection, but its source or port has as many as it may have that have had no \
+         answer, or whose handshake is not complete.",
+        "`netvm conn list --state syn-sent` or `--state unreplied` shows them. If it is no scan or flood, raise \
+         `half_open_per_source` or `half_open_per_port` of [engine.connections].";
     SynAnswered = "syn-answered":
         "The packet is a SYN that the SYN proxy (`syn_proxy` of a rule) has answered with a cookie; the server gets one \
          when the client has acknowledged the cookie.",

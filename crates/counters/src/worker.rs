@@ -168,6 +168,19 @@ macro_rules! connections {
                         "Lines that the log of connections has not got, because the disk was full or too slow.";
                     metric Counter "netvm_connections_log_lost_lines";
                 }
+                {
+                    #[serde(default)]
+                    nat_events: u64, Number,
+                        "Events of NAT (RFC 8158) that were sent to the collector of the log of connections.";
+                    metric Counter "netvm_nat_exported_events";
+                }
+                {
+                    #[serde(default)]
+                    nat_events_lost: u64, Number,
+                        "Events of NAT that the collector of the log of connections has not got, because it was away \
+                         or too slow.";
+                    metric Counter "netvm_nat_lost_events";
+                }
             }
         }
     };

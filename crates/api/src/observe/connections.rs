@@ -136,7 +136,24 @@ pub struct ClosedConnection {
     pub reply_bytes: u64,
 }
 
-/// What happened to a connection: a line of the log.
+/// A block of ports that an address inside has, or had.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PortBlock {
+    /// When, in UTC, as in RFC 3339.
+    pub time: String,
+    /// The zone.
+    pub zone: u16,
+    /// The address inside.
+    pub inside: String,
+    /// The address that stands for it.
+    pub outside: String,
+    /// The first port.
+    pub first_port: u16,
+    /// The last port.
+    pub last_port: u16,
+}
+
+/// What happened to a connection, or to ports of NAT: a line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ConnectionEvent {
@@ -146,6 +163,21 @@ pub enum ConnectionEvent {
     Translated(LoggedConnection),
     /// It ended.
     Closed(ClosedConnection),
+    /// An address inside got a block of ports (`blocks` of a NAT rule).
+    BlockAssigned(PortBlock),
+    /// It has the block no longer.
+    BlockReleased(PortBlock),
+    /// NAT had no port for a new connection. Each worker tells of the first one in a tenth of a second.
+    PortsExhausted {
+        /// When, in UTC, as in RFC 3339.
+        time: String,
+        /// The protocol: a name, or a number.
+        protocol: String,
+        /// The zone.
+        zone: u16,
+        /// The source for which no port was free.
+        inside: String,
+    },
     /// This client reads too slowly: events are missing here.
     Lost {
         /// How many.

@@ -114,7 +114,13 @@ kinds! {
     PortReopened Info "port_reopened",
     /// The kernel refuses to signal eventfds asynchronously.
     WakesMayWait Warning "wakes_may_wait",
-    /// Lines of the log of connections could not be written.
+    /// New connections were refused: a table is full, a quota is used up, or NAT cannot translate them.
+    ConnectionsRefused Warning "connections_refused",
+    /// Connections without an answer gave way to new ones, as a table is full.
+    ConnectionsEvicted Warning "connections_evicted",
+    /// Clients do not acknowledge the SYN cookies that a port answers with.
+    SynFlood Warning "syn_flood",
+    /// Lines of the log of connections could not be written, or events of NAT not sent.
     ConnectionLogLost Error "connection_log_lost",
     /// No file descriptor was free for a connection.
     OutOfFiles Error "out_of_files",

@@ -13,11 +13,15 @@ netvm_counters::monitor! { shown! {
     }
 } }
 
-/// The addresses and names with the most bytes, in the records so far and in the flows that run.
+/// The addresses and names with the most bytes, in the records so far and in the flows that run. Without a flow monitor
+/// those of the live connections, where ports track.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TopTalkers {
     /// The monitor's counters.
     pub monitor: FlowMonitorInfo,
+    /// There is no flow monitor: the bytes are those of so many live connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
     /// Addresses, the heaviest first.
     pub addresses: Vec<AddressBytes>,
     /// Names that DNS messages and TLS handshakes had, the one with the most bytes in its flows first.

@@ -135,6 +135,8 @@ pub enum StepKind {
     TagPushed,
     /// Its VLAN tag is taken off by the port that receives it, of kind `vlan`.
     TagPopped,
+    /// NAT changed its source or destination, by the NAT rule that is given.
+    Translated,
     /// A rule chose its queue.
     Queued,
     /// A port got a copy.

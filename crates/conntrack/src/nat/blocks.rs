@@ -119,6 +119,8 @@ pub(crate) struct Blocks {
     /// How many there are of each size.
     sizes: [(u16, u32); SIZES],
     pub(crate) events: Option<Queue<BlockEvent>>,
+    /// Somebody takes them.
+    pub(crate) wants_events: bool,
 }
 
 impl Blocks {
@@ -133,6 +135,7 @@ impl Blocks {
             left: most,
             sizes: [(0, 0); SIZES],
             events: Queue::new(if most == 0 { 0 } else { events }, NO_EVENT)?,
+            wants_events: true,
         })
     }
 
@@ -271,7 +274,9 @@ impl Blocks {
     fn note(&mut self, number: u32, is_assigned: bool) {
         let Block { place, holder, .. } = *self.blocks.at(number as usize);
         let Place { outside, zone, .. } = place;
-        if let Some(events) = &mut self.events {
+        if self.wants_events
+            && let Some(events) = &mut self.events
+        {
             events.push(BlockEvent { is_assigned, inside: holder, zone, outside, ports: place.ports() });
         }
     }

@@ -58,9 +58,13 @@ impl Connections {
         }
     }
 
-    /// Whether events are queued from now on, if there is a queue. They are at first.
-    pub const fn want_events(&mut self, are_wanted: bool) {
+    /// Whether events are queued from now on, also those of blocks of all workers, if there is a queue. They are at
+    /// first.
+    pub fn want_events(&mut self, are_wanted: bool) {
         self.wants_events = are_wanted;
+        if let Some(mut mappings) = self.shared.mappings() {
+            mappings.blocks.wants_events = are_wanted;
+        }
     }
 
     /// The oldest event that was not taken. Without [`Config::events`](crate::Config::events) there is none.
@@ -86,6 +90,13 @@ impl Connections {
         let mappings = self.shared.mappings();
         let events = mappings.as_ref().and_then(|mappings| mappings.blocks.events.as_ref());
         events.map_or(0, Queue::lost)
+    }
+
+    /// The same since the last call by any worker.
+    pub fn take_lost_block_events(&mut self) -> u64 {
+        let mut mappings = self.shared.mappings();
+        let events = mappings.as_mut().and_then(|mappings| mappings.blocks.events.as_mut());
+        events.map_or(0, Queue::take_lost)
     }
 
     /// Slots, for [`Connections::page`].

@@ -229,7 +229,7 @@ impl Engine {
     /// [`TraceError`], if there is no memory for it.
     pub fn trace(&mut self, packet: Hypothetical<'_>) -> Result<Vec<Step>, TraceError> {
         let snapshot = self.publisher().view().snapshot(0);
-        self.tracer.trace(packet, snapshot, &mut self.memory)
+        self.tracer.trace(packet, snapshot, &mut self.memory, self.connections.mapping_key())
     }
 
     /// Latencies by span, of one packet in some thousands, from the first call until a minute after the last one.

@@ -6,9 +6,9 @@ mod rules;
 
 use std::sync::Arc;
 
-use netvm_conntrack::{Connection, Pool, Target};
+use netvm_conntrack::{Connection, Pool, Target, Tuple};
 use netvm_model::{Host, NatRule};
-use netvm_wire::{FlowKey, PortRange};
+use netvm_wire::{Address, EtherType, FlowKey, PortRange, VlanId};
 
 pub(crate) use nat64::Nat64Path;
 
@@ -56,6 +56,11 @@ impl SourceChoice<'_> {
             Self::OfOne(pool) => std::slice::from_ref(pool),
         }
     }
+
+    /// Whether an address may stand for the source.
+    fn has(&self, address: Address) -> bool {
+        self.pools().iter().any(|pool| (pool.first..=pool.last).contains(&address))
+    }
 }
 
 impl Nat {
@@ -64,6 +69,7 @@ impl Nat {
         if !host.translates() {
             return None;
         }
+        let rules = || (0_u16..).zip(&host.nat);
         let mut nat = Self { nat64: nat64::by_port(host), ..Self::default() };
         for port in &host.ports {
             if host.punted_by(port.id).is_some() {
@@ -72,17 +78,16 @@ impl Nat {
             let interfaces = interfaces_on(routers, port.id);
             let on = |rule: &NatRule| each_interface(rule, &interfaces);
             let takes = |ports: &[PortId]| ports.is_empty() || ports.contains(&port.id);
-            let received =
-                host.nat.iter().filter(|rule| !rule.matches.is_egress() && takes(&rule.matches.from));
-            let received = received.flat_map(|rule| {
+            let received = rules().filter(|(_, rule)| !rule.matches.is_egress() && takes(&rule.matches.from));
+            let received = received.flat_map(|(number, rule)| {
                 let interfaces_of = on(rule);
                 let local = rule.local_to.map(|router| own_addresses(routers, router));
-                let rule = move |interface| DestinationRule::new(rule, interface, local.clone());
+                let rule = move |interface| DestinationRule::new(number, rule, interface, local.clone());
                 interfaces_of.into_iter().filter_map(rule)
             });
-            let sent = host.nat.iter().filter(|rule| rule.matches.to.contains(&port.id));
-            let sent = sent.flat_map(|rule| {
-                on(rule).into_iter().filter_map(|interface| SourceRule::new(rule, interface))
+            let sent = rules().filter(|(_, rule)| rule.matches.to.contains(&port.id));
+            let sent = sent.flat_map(|(number, rule)| {
+                on(rule).into_iter().filter_map(move |interface| SourceRule::new(number, rule, interface))
             });
             let (received, sent): (Vec<_>, Vec<_>) = (received.collect(), sent.collect());
             put(&mut nat.destinations, port.id.index(), received);
@@ -113,6 +118,24 @@ impl Nat {
         rules.iter().find(|rule| rule.fits(key))?.target(key, hash)
     }
 
+    /// The number of the rule by which a connection leads to another destination, if that is still what it says.
+    pub(crate) fn destination_rule(&self, of: &Connection, vlan: Option<VlanId>) -> Option<u16> {
+        let rules = self.destinations.get(usize::from(of.from))?.as_ref()?;
+        let key = FlowKey { vlan, ..key_of(of.original()) };
+        let rule = rules.iter().find(|rule| rule.fits(&key))?;
+        rule.leads_to(&key, of.reply().source).then(|| rule.number())
+    }
+
+    /// The number of the rule by which a connection that leaves by `out` has its source, if that is still what it says.
+    pub(crate) fn source_rule(&self, out: PortId, of: &Connection, vlan: Option<VlanId>) -> Option<u16> {
+        let rules = self.sources.get(out.index())?.as_ref()?;
+        let (original, reply) = (of.original(), of.reply());
+        let (destination, destination_port) = (reply.source, reply.source_port);
+        let key = FlowKey { vlan, destination, destination_port, ..key_of(original) };
+        let rule = rules.iter().find(|rule| rule.fits(PortId(of.from), &key))?;
+        rule.choice(&key).has(reply.destination).then(|| rule.number())
+    }
+
     /// What stands for the source of a connection whose first packet leaves by `out`.
     ///
     /// Without a rule, a connection to a published end that goes back to where it came from gets that end as its
@@ -130,6 +153,13 @@ impl Nat {
             None => SourceChoice::Itself,
         }
     }
+}
+
+/// Header fields of the packets of a connection, as far as it has them.
+fn key_of(tuple: &Tuple) -> FlowKey {
+    let Tuple { source, destination, source_port, destination_port, protocol, .. } = *tuple;
+    let ether_type = if source.is_v4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    FlowKey { source, destination, source_port, destination_port, protocol, ether_type, ..FlowKey::EMPTY }
 }
 
 /// The interfaces for which a rule differs at a port: those whose addresses it names, else none.

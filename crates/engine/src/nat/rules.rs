@@ -45,6 +45,8 @@ pub(super) fn names_interface(action: &NatAction) -> bool {
 /// Which packets a rule takes.
 #[derive(Debug)]
 struct Takes {
+    /// Its number in the configuration.
+    number: u16,
     matches: Match,
     /// The tag of the interface whose addresses it uses; `None`: any.
     vlan: Option<Option<VlanId>>,
@@ -53,9 +55,9 @@ struct Takes {
 }
 
 impl Takes {
-    fn new(rule: &NatRule, interface: Option<&Interface>) -> Self {
+    fn new(number: u16, rule: &NatRule, interface: Option<&Interface>) -> Self {
         let vlan = interface.map(|interface| interface.vlan);
-        Self { matches: rule.matches.clone(), vlan, is_v4: rule.action.is_v4() }
+        Self { number, matches: rule.matches.clone(), vlan, is_v4: rule.action.is_v4() }
     }
 
     fn fits(&self, key: &FlowKey) -> bool {
@@ -85,8 +87,9 @@ enum To {
 }
 
 impl DestinationRule {
-    /// `local`: the addresses of the router to which the rule is restricted.
+    /// `number`: its number in the configuration. `local`: the addresses of the router to which the rule is restricted.
     pub(super) fn new(
+        number: u16,
         rule: &NatRule,
         interface: Option<&Interface>,
         local: Option<Arc<[Address]>>,
@@ -101,7 +104,24 @@ impl DestinationRule {
             NatAction::Source(_) => return None,
         };
         let own = interface.map_or([None; 2], |interface| interface.own);
-        Some(Self { takes: Takes::new(rule, interface), to, own, local })
+        Some(Self { takes: Takes::new(number, rule, interface), to, own, local })
+    }
+
+    /// Its number in the configuration.
+    pub(super) const fn number(&self) -> u16 {
+        self.takes.number
+    }
+
+    /// Whether a packet that it takes may lead to this address.
+    pub(super) fn leads_to(&self, key: &FlowKey, address: Address) -> bool {
+        match &self.to {
+            To::Itself => false,
+            To::Network(net) => at_same_place(*net, key.destination) == Some(address),
+            To::Targets(targets) => {
+                let own = self.own[family(key.destination)];
+                targets.iter().any(|target| target.address.or(own) == Some(address))
+            }
+        }
     }
 
     pub(super) fn fits(&self, key: &FlowKey) -> bool {
@@ -140,14 +160,20 @@ enum From {
 }
 
 impl SourceRule {
-    pub(super) fn new(rule: &NatRule, interface: Option<&Interface>) -> Option<Self> {
+    /// `number`: its number in the configuration.
+    pub(super) fn new(number: u16, rule: &NatRule, interface: Option<&Interface>) -> Option<Self> {
         let from = match &rule.action {
             NatAction::Keep => From::Itself,
             NatAction::Network(net) => From::Network(*net),
             NatAction::Source(nat) => From::Pools(pools_of(nat, interface)),
             NatAction::Destination(_) => return None,
         };
-        Some(Self { takes: Takes::new(rule, interface), from })
+        Some(Self { takes: Takes::new(number, rule, interface), from })
+    }
+
+    /// Its number in the configuration.
+    pub(super) const fn number(&self) -> u16 {
+        self.takes.number
     }
 
     pub(super) fn fits(&self, from: PortId, key: &FlowKey) -> bool {

@@ -31,6 +31,9 @@ pub(crate) const SYN_ANSWERED: u32 = 7;
 /// Decision for packets of TCP that a rule with a SYN proxy accepts, of no connection, and without a cookie.
 pub(crate) const WRONG_COOKIE: u32 = 8;
 
+/// Decision for packets that would begin a connection beyond a quota of half-open ones.
+pub(crate) const OVER_HALF_OPEN: u32 = 9;
+
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {

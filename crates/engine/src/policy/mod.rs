@@ -18,8 +18,8 @@ pub use compile::Compiler;
 pub use counters::RuleCount;
 pub(crate) use counters::{DecisionCounters, HitCounts};
 pub(crate) use decision::{
-    Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, SPOOFED, SYN_ANSWERED,
-    WRONG_COOKIE,
+    Decision, NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_HALF_OPEN, OVER_QUOTA, Outcome, SPOOFED,
+    SYN_ANSWERED, WRONG_COOKIE,
 };
 pub use error::PolicyError;
 pub(crate) use l2_watch::SwitchingWatch;

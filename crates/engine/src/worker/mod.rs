@@ -62,7 +62,7 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
-pub use state::connections::{rule_number, rule_of};
+pub use state::connections::{LogEvent, NoPort, rule_number, rule_of};
 pub(crate) use state::moved::connections::MovedConnections;
 pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;

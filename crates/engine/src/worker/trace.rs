@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use netvm_model::Host;
 use netvm_policy::{QueueId, RuleId};
 use netvm_ring::VerdictKind;
-use netvm_wire::{FlowKey, MacAddr, Malformed, VlanId};
+use netvm_wire::{Address, FlowKey, MacAddr, Malformed, VlanId};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId, RouterId, WorkerId};
@@ -69,6 +69,8 @@ pub enum Step {
     TagPushed(VlanId),
     /// Its tag is taken off: the port that receives it is one for this tag of another port.
     TagPopped(VlanId),
+    /// NAT changes its ends.
+    Translated(Translated),
     /// A rule chooses its queue at the ports that it leaves by.
     Queued(QueueId),
     /// A port gets a copy.
@@ -128,6 +130,29 @@ pub enum Step {
     Dropped(DropReason),
     /// What becomes of it is not known.
     Lost(Lost),
+}
+
+/// What NAT makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translated {
+    /// Its source and destination.
+    pub before: [NatEnd; 2],
+    /// What they become.
+    pub after: [NatEnd; 2],
+    /// It goes to the other family.
+    pub is_nat64: bool,
+    /// The number of the NAT rule in the configuration; `None`: the connection has its translation from elsewhere, such
+    /// as the mapping of another one, or from a rule that has gone.
+    pub rule: Option<u16>,
+}
+
+/// An address, and its port or the identifier of an ICMP query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NatEnd {
+    /// The address.
+    pub address: Address,
+    /// The port.
+    pub port: u16,
 }
 
 /// An NF's verdict on a packet.

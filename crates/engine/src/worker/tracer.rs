@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use dpdk::{Batch, HEADROOM, Mbuf, PortNumber};
 use netvm_clock as clock;
+use netvm_conntrack::NoMemory;
 use netvm_flow::CacheError;
-use netvm_model::{Eviction, FlowCacheConfig};
+use netvm_model::{ConnectionsConfig, Eviction, FlowCacheConfig};
 use netvm_notify::Signaller;
 use netvm_wire::ConnState;
 use rtrb::RingBuffer;
@@ -25,11 +26,15 @@ use crate::worker::latency::Latency;
 use crate::worker::packet::mark;
 use crate::worker::record::{Events, Recorder};
 use crate::worker::state::burst::{Burst, Context};
+use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::handoff::Handoff;
 use crate::worker::state::{Datapath, DatapathParts, flows::Flows};
 
 /// The flow cache of one packet.
 const FLOWS: FlowCacheConfig = FlowCacheConfig { entries: 1024, eviction: Eviction::Clock, idle: 30 };
+
+/// Most connections that one packet begins.
+const CONNECTIONS: u32 = 64;
 
 /// A hypothetical packet.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +62,8 @@ pub(crate) struct Tracer {
     dp: Datapath,
     burst: Burst,
     memory: Arc<Memory>,
+    /// The connection of a packet that NAT translates; `None`: not needed yet.
+    connections: Option<Box<WorkerConnections>>,
 }
 
 impl Tracer {
@@ -78,7 +85,19 @@ impl Tracer {
         });
         dp.is_dry = true;
         dp.memories.add(Arc::clone(&memory), None);
-        Ok(Self { dp, burst: Burst::new(), memory })
+        Ok(Self { dp, burst: Burst::new(), memory, connections: None })
+    }
+
+    /// Has NAT choose as tables with this key do. There is a table for that from then on.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn translate(&mut self, mapping_key: Option<u64>) -> Result<(), NoMemory> {
+        if self.connections.is_none() {
+            let config = ConnectionsConfig { limit: CONNECTIONS, ..ConnectionsConfig::default() };
+            self.connections = Some(Box::new(WorkerConnections::new(&config, mapping_key)?));
+        }
+        Ok(())
     }
 
     /// What happens to a packet that arrives in this tick of the coarse clock.
@@ -92,7 +111,7 @@ impl Tracer {
         tick: u32,
     ) -> Result<Events, CacheError> {
         let Some(mbuf) = self.packet(packet) else { return Ok(Events::default()) };
-        let Self { dp, burst, memory } = self;
+        let Self { dp, burst, memory, connections } = self;
         // A flow of an earlier packet has the action of that moment.
         dp.flows.forget_all(&FLOWS)?;
         (dp.clock.now, dp.clock.tick) = (clock::cycles(), tick);
@@ -103,7 +122,10 @@ impl Tracer {
         burst.batch.add(mbuf);
         let cx = Context { admitted: true, ..Context::new(snapshot, memory.id) };
         record::received(dp, snapshot, packet.from, &burst.batch);
+        dp.connections = connections.take().filter(|_| snapshot.nat.is_some());
         ingress(dp, Received { cx, port: packet.from, bytes, taken: 1 }, burst);
+        *connections = dp.connections.take();
+        connections.iter_mut().for_each(|connections| connections.forget_all());
         Ok(dp.recorder.take().map(Recorder::into_events).unwrap_or_default())
     }
 

@@ -77,12 +77,17 @@ impl Heaviest {
     pub fn add(&mut self, record: &Record) {
         if let Some(addresses) = record.endpoints().addresses() {
             for address in addresses {
-                self.talkers.add(address, record.total().bytes);
+                self.add_bytes(address, record.total().bytes);
             }
         }
         if let Some(name) = record.name {
             self.names.add(name, record.total().bytes);
         }
+    }
+
+    /// Adds bytes of an address.
+    pub fn add_bytes(&mut self, address: IpAddr, bytes: u64) {
+        self.talkers.add(address, bytes);
     }
 
     /// Adds those of other records.

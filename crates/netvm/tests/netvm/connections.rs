@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use netvm_api::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, FlushedConnections,
-    LoggedConnection, RestoredConnections, TcpEndInfo, path,
+    LoggedConnection, PortBlock, RestoredConnections, TcpEndInfo, path,
 };
 use netvm_conntrack::SaveWriter;
 use serde_json::Value;
@@ -25,6 +25,8 @@ const COUNTS: ConnectionCounts = ConnectionCounts {
     events_lost: 3,
     log_lines: 2000,
     log_lost: 4,
+    nat_events: 5,
+    nat_events_lost: 1200,
     limit: 65_536,
     cookies_sent: 0,
     cookies_accepted: 0,
@@ -125,6 +127,14 @@ fn events() -> impl IntoResponse {
     let all = [
         ConnectionEvent::Opened(connection),
         ConnectionEvent::Closed(closed),
+        ConnectionEvent::BlockAssigned(PortBlock {
+            time: "2026-11-29T14:00:00.100Z".to_owned(),
+            zone: 3,
+            inside: "10.0.0.1".to_owned(),
+            outside: "203.0.113.8".to_owned(),
+            first_port: 1024,
+            last_port: 1535,
+        }),
         ConnectionEvent::Lost { events: 7 },
     ];
     all.map(|event| serde_json::to_string(&event).unwrap() + "\n").concat()
@@ -159,7 +169,8 @@ fn counters_are_shown() {
         server.netvm(&["conn", "stats"]).good(),
         "connections: 1,234 of at most 65,536, 17 of them unanswered\nbegun: 5,000\n\
          ended: 3,000 by time-out, 700 evicted, 66 flushed\ninvalid packets: 9\n\
-         log: 2,000 lines, 4 lost by a full or slow disk; events lost before: 3\n"
+         log: 2,000 lines, 4 lost by a full or slow disk; events lost before: 3\n\
+         collector: 5 events of NAT, 1,200 lost, as it was away or too slow\n"
     );
     let json: Value = serde_json::from_str(&server.netvm(&["--json", "conn", "stats"]).good()).unwrap();
     assert_eq!(json["evicted"], 700);
@@ -212,12 +223,13 @@ fn openings_and_closings_are_lines_until_netvmd_ends() {
         server.netvm(&["conn", "watch"]).good(),
         "2026-11-29T14:00:00.100Z  opened      udp 10.0.0.1:1 > 10.0.0.2:53 as from 203.0.113.8:1024, port office by rule \
          web\n2026-11-29T14:00:00.100Z  closed      udp 10.0.0.1:1 > 10.0.0.2:53, port office: expired, 2 packets, 1 \
-         answers, 2 KiB\n7 events are missing here: this client reads too slowly\n"
+         answers, 2 KiB\n2026-11-29T14:00:00.100Z  assigned    ports 1024-1535 of 203.0.113.8 for 10.0.0.1, zone 3\n\
+         7 events are missing here: this client reads too slowly\n"
     );
     let lines = server.netvm(&["--json", "conn", "watch"]).good();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["event"], &lines[1]["event"]), (&"opened".into(), &"closed".into()));
-    assert_eq!((&lines[1]["reply_bytes"], &lines[2]["events"]), (&48.into(), &7.into()));
+    assert_eq!((&lines[1]["reply_bytes"], &lines[3]["events"]), (&48.into(), &7.into()));
 }
 
 #[test]

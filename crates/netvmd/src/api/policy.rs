@@ -11,11 +11,12 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use netvm_api::{
-    AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows,
-    MAX_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply, TraceRequest,
+    AddRule, AddressBytes, AddressInfo, CacheInfo, Done, FlowInfo, FlowMonitorInfo, FlowVerdict,
+    FlowVerdictInfo, Flows, MAX_FLOWS, NameBytes, PolicyInfo, RuleInfo, TopQuery, TopTalkers, TraceReply,
+    TraceRequest,
 };
 use netvm_engine::{FlowCounts, FlowView, Hypothetical, RuleCount, Step};
-use netvm_flowmon::export::{NamedBytes, Talker};
+use netvm_flowmon::export::{Heaviest, NamedBytes, Talker};
 use netvm_model::{Host, PortId, Rule};
 use netvm_policy::Names;
 use netvm_wire::ConnState;
@@ -202,11 +203,6 @@ pub(super) async fn top(
     query: Result<Query<TopQuery>, QueryRejection>,
 ) -> Answer<TopTalkers> {
     let Query(TopQuery { count }) = query?;
-    let (Some(monitor), Some(exporter)) = (views(&daemon).await?.monitor, daemon.statistics().flows()) else {
-        let message =
-            "netvmd does not count flows: configure `flow_monitor = {}` in [engine], and restart netvmd";
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    };
     let address =
         |it: Talker| AddressBytes { address: it.address.to_string(), bytes: it.bytes, error: it.error };
     let name = |it: NamedBytes| NameBytes {
@@ -215,18 +211,51 @@ pub(super) async fn top(
         bytes: it.bytes,
         error: it.error,
     };
-    // Records first: what is recorded in between counts once at most.
-    let mut heaviest = exporter.heaviest();
-    let (sender, running) = oneshot::channel();
-    // The caller may have been cancelled.
-    daemon.engine().call(|engine| engine.read_running(move |running| drop(sender.send(running)))).await?;
-    let gone = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended");
-    heaviest.merge(&running.await.map_err(gone)?);
+    let (monitor, connections, heaviest) = match (views(&daemon).await?.monitor, daemon.statistics().flows())
+    {
+        (Some(monitor), Some(exporter)) => (monitor, None, with_running(&daemon, exporter.heaviest()).await?),
+        _ => {
+            let (heaviest, connections) = of_connections(&daemon).await?;
+            (FlowMonitorInfo::default(), Some(connections), heaviest)
+        }
+    };
     Ok(Json(TopTalkers {
         monitor,
+        connections,
         addresses: heaviest.talkers(count).into_iter().map(address).collect(),
         names: heaviest.names(count).into_iter().map(name).collect(),
     }))
+}
+
+/// Those of records, which were read before, and of flows that run: what is recorded in between counts once at most.
+async fn with_running(daemon: &Daemon, mut heaviest: Heaviest) -> Result<Heaviest, Failure> {
+    let (sender, running) = oneshot::channel();
+    // The caller may have been cancelled.
+    daemon.engine().call(|engine| engine.read_running(move |running| drop(sender.send(running)))).await?;
+    heaviest.merge(&running.await.map_err(ended)?);
+    Ok(heaviest)
+}
+
+/// Those of live connections, and the number of these.
+async fn of_connections(daemon: &Daemon) -> Result<(Heaviest, u64), Failure> {
+    let (sender, sums) = oneshot::channel();
+    let read = |engine: &mut netvm_engine::Engine| {
+        let tracks = engine.host().tracks();
+        if tracks {
+            engine.connections().sum_up(move |heaviest, count| drop(sender.send((heaviest, count))));
+        }
+        tracks
+    };
+    if !daemon.engine().call(read).await? {
+        let message = "netvmd counts no flows, and tracks no connections: configure `flow_monitor = {}` in [engine], and \
+                       restart netvmd, or set `track = true` for ports or routers";
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    }
+    sums.await.map_err(ended)
+}
+
+fn ended(_: oneshot::error::RecvError) -> Failure {
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended")
 }
 
 pub(super) async fn addresses(State(daemon): State<Arc<Daemon>>) -> Answer<Vec<AddressInfo>> {

@@ -2,9 +2,10 @@
 //! each rule.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 use netvm_api::{StepKind, TracedStep};
-use netvm_engine::{Lost, NfVerdict, Step};
+use netvm_engine::{Lost, NatEnd, NfVerdict, Step, Translated};
 use netvm_model::{Chain, Host, PortId, RoleId, RuleId};
 use netvm_policy::Names;
 use netvm_wire::{Address, ConnState, FiveTuple, FlowKey};
@@ -49,6 +50,7 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
         Step::Retagged => plain(StepKind::Retagged, "VLAN tag changed"),
         Step::TagPushed(tag) => TracedStep::new(StepKind::TagPushed, format!("VLAN tag {tag} pushed")),
         Step::TagPopped(tag) => TracedStep::new(StepKind::TagPopped, format!("VLAN tag {tag} popped")),
+        Step::Translated(translated) => of_nat(host, translated),
         Step::Queued(queue) => {
             let text = format!("assigned to queue {}, at ports that have it", Names::queue(host, *queue));
             TracedStep::new(StepKind::Queued, text)
@@ -94,6 +96,27 @@ fn at_port(host: &Host, port: PortId, step: StepKind, text: impl FnOnce(&str) ->
     let name = Names::port(host, port).into_owned();
     let step = TracedStep::new(step, text(&name));
     TracedStep { port: Some(name), ..step }
+}
+
+/// What NAT makes of a packet.
+fn of_nat(host: &Host, translated: &Translated) -> TracedStep {
+    let Translated { before, after, is_nat64, rule } = *translated;
+    let rule = rule.map(|number| match host.nat.get(usize::from(number)) {
+        Some(rule) if !rule.name.is_empty() => rule.name.clone(),
+        _ => number.to_string(),
+    });
+    let what = if is_nat64 { "NAT64" } else { "NAT" };
+    let by = rule.as_ref().map_or_else(String::new, |rule| format!(" by {rule}"));
+    let changed = ["source", "destination"].into_iter().zip(before.into_iter().zip(after));
+    let changed = changed.filter(|(_, (before, after))| before != after);
+    let changed =
+        changed.map(|(end, (before, after))| format!("{end} {} becomes {}", shown(before), shown(after)));
+    let text = format!("{what}{by}: {}", changed.collect::<Vec<_>>().join(", "));
+    TracedStep { rule, ..TracedStep::new(StepKind::Translated, text) }
+}
+
+fn shown(NatEnd { address, port }: NatEnd) -> SocketAddr {
+    SocketAddr::new(address.to_ip(), port)
 }
 
 /// A step of a chain and its NFs.

@@ -19,7 +19,7 @@ use netvm_engine::{
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
 use super::{Failure, nfs};
-use crate::daemon::{ConnectionEvents, Daemon};
+use crate::daemon::{ConnectionEvents, Daemon, LogCounts};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -82,9 +82,9 @@ pub(super) fn connection_counts(
     }
     let counts = engine.connection_counts();
     let limit = u64::from(host.engine.connections.limit) * engine.workers().count() as u64;
-    let (log_lines, log_lost) = log.written_and_lost();
+    let LogCounts { lines: log_lines, lost: log_lost, nat_events, nat_events_lost } = log.counts();
     Some(netvm_counters::connections!(
-        filled! { ConnectionCounts from counts { log_lines, log_lost, limit } }
+        filled! { ConnectionCounts from counts { log_lines, log_lost, nat_events, nat_events_lost, limit } }
     ))
 }
 

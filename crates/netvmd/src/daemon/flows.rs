@@ -8,13 +8,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_clock as clock;
 use netvm_engine::{DropCounts, Engine};
-use netvm_flowmon::export::{Clock, Drops, Exporter, Options, View};
+use netvm_flowmon::export::{Clock, Drops, Exporter, Options, Target, View};
 use netvm_model::FlowMonitorConfig;
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
 
 const NAME: &str = "netvmd";
+/// Observation domains (RFC 7011 section 3.1) of flows, and of events of NAT.
+const FLOWS: u32 = 1;
+const NAT: u32 = 2;
 /// Most bytes of a UDP message: an MTU of 1500 bytes without IPv6 and UDP headers, and with room for a tunnel.
 const MESSAGE_SIZE: usize = 1400;
 /// Most UDP messages per second, some 150,000 records.
@@ -89,15 +92,31 @@ impl FlowExport {
 
 fn options(config: &FlowMonitorConfig, reopen: &Arc<AtomicBool>) -> Options {
     Options {
-        program: NAME,
         collector: config.export.clone(),
-        domain: 1,
-        message_size: MESSAGE_SIZE,
-        messages_per_second: MESSAGES_PER_SECOND,
-        template_refresh: TEMPLATE_REFRESH,
         sampling: config.sampling,
         eve: config.eve.clone(),
         reopen: Arc::clone(reopen),
+        ..options_of(FLOWS)
+    }
+}
+
+/// For an exporter of events of NAT.
+pub(super) fn nat_options(collector: Target) -> Options {
+    Options { collector: Some(collector), ..options_of(NAT) }
+}
+
+/// What all exporters have in common.
+fn options_of(domain: u32) -> Options {
+    Options {
+        program: NAME,
+        collector: None,
+        domain,
+        message_size: MESSAGE_SIZE,
+        messages_per_second: MESSAGES_PER_SECOND,
+        template_refresh: TEMPLATE_REFRESH,
+        sampling: 1,
+        eve: None,
+        reopen: Arc::default(),
         clock: Clock {
             cycles: clock::cycles(),
             unix_micros: unix_micros(),

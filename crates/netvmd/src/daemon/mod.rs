@@ -4,6 +4,7 @@ mod apply;
 mod configuration;
 mod connection_log;
 mod flows;
+mod refusals;
 mod rules;
 pub(crate) mod stats;
 
@@ -17,7 +18,7 @@ use tokio::sync::{MutexGuard, Notify};
 
 pub(crate) use apply::VM_START_TIMEOUT;
 pub(crate) use configuration::{ApplyError, Configuration, First};
-pub(crate) use connection_log::{ConnectionEvents, ConnectionLog};
+pub(crate) use connection_log::{ConnectionEvents, ConnectionLog, LogCounts};
 pub(crate) use flows::FlowExport;
 pub(crate) use rules::{Changed, RuleError, Rules};
 pub(crate) use stats::{Reclaims, Statistics};

@@ -12,6 +12,7 @@ use netvm_model::Host;
 use prometheus_client::registry::Registry;
 
 use super::connection_log::ConnectionEvents;
+use super::refusals;
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::events::Events;
 use crate::runtime::lock;
@@ -43,6 +44,7 @@ impl Statistics {
         let cycles = engine.call(busy_cycles).await?;
         let load = Arc::new(Mutex::new(vec![0.0; cycles.len()]));
         tokio::spawn(measure(Arc::clone(&load), engine.clone(), cycles));
+        tokio::spawn(refusals::watch(engine.clone()));
         let (started, last_scrape) = (Instant::now(), Mutex::default());
         Ok(Self { started, load, reclaims, flows, connections, last_scrape })
     }

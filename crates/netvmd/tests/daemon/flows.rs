@@ -135,7 +135,7 @@ fn names_and_top_talkers_are_shown() {
         top.monitor.flows == 0 && top.names.len() == 2 && wanted.iter().all(is_found) && is_counted
     });
     drop(daemon);
-    // Without a monitor, the error says how to have one.
+    // Without a monitor and connections, the error says how to have one.
     let daemon = Daemon::start(&ENGINE);
     let (status, message) = daemon.request("GET", path::TOP_TALKERS, "");
     assert!(status == 404 && message.contains("flow_monitor = {}"), "{message}");

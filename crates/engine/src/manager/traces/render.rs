@@ -12,7 +12,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::WorkerId;
 use crate::policy::{Decision, Outcome, Policy};
 use crate::worker::record::{Events, PacketEvent, RawEvent, TraceRecord};
-use crate::worker::trace::{Lost, Step, TimedStep, TracedPacket};
+use crate::worker::trace::{Lost, Step, TimedStep, TracedPacket, Translated};
 
 /// The steps of a packet under one policy.
 pub(crate) fn steps(events: &Events, policy: &Policy) -> Vec<Step> {
@@ -54,12 +54,15 @@ fn first_of(record: &TraceRecord) -> Option<&PacketEvent> {
 /// Adds the steps of an event. `fields`: the header fields when an NF last got or returned the packet.
 fn add_steps(what: &PacketEvent, policy: &Policy, fields: &mut Option<FlowKey>, steps: &mut Vec<Step>) {
     match what {
-        PacketEvent::Ingress { port, decision, key } => {
+        PacketEvent::Ingress { port, decision, key, translated } => {
+            let by_nat64 = |translated: &Translated| translated.is_nat64;
+            steps.extend(translated.filter(|it| !by_nat64(it)).map(Step::Translated));
             steps.extend(key.map(|key| Step::Key(Box::new(key))));
             add_actions(policy.decision(*decision), steps);
             steps.extend(policy.ingress(*port).and_then(|ingress| {
                 default_of(policy, ingress.undecided, ingress.lookup.otherwise, *decision)
             }));
+            steps.extend(translated.filter(by_nat64).map(Step::Translated));
         }
         PacketEvent::Egress { out, from, decision } => {
             add_actions(policy.decision(*decision), steps);

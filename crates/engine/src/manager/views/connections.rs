@@ -5,14 +5,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use netvm_conntrack::{Event as ConnectionEvent, FlowOwners, SavedConnection};
+use netvm_conntrack::{FlowOwners, SavedConnection};
+use netvm_flowmon::export::Heaviest;
 use rtrb::Consumer;
 
 use super::readers::Readers;
 use crate::ids::WorkerId;
 use crate::manager::workers::connections::ConnectionTables;
 use crate::manager::workers::{COMMAND_TIMEOUT, Workers};
-use crate::worker::{Command, ConnectionFilter, ConnectionPage, ConnectionView, Event, PageWork, Restored};
+use crate::worker::{
+    Command, ConnectionFilter, ConnectionPage, ConnectionView, Event, LogEvent, PageWork, Restored,
+};
 
 /// The connections of all workers, for other crates.
 pub struct EngineConnections<'a> {
@@ -31,6 +34,12 @@ impl EngineConnections<'_> {
         done: impl FnOnce(Vec<ConnectionView>) + Send + 'static,
     ) {
         self.readers.read(filter, most, self.workers, done);
+    }
+
+    /// Sums up the bytes of all connections, both directions, by the addresses of their ends, page by page.
+    /// `Engine::service` calls `done` with the heaviest, and with the number of connections.
+    pub fn sum_up(self, done: impl FnOnce(Heaviest, u64) + Send + 'static) {
+        self.readers.sum_up(self.workers, done);
     }
 
     /// Ends the connections that a filter accepts, part by part. `Engine::service` calls `done` with their number.
@@ -76,7 +85,7 @@ impl EngineConnections<'_> {
 
     /// The rings of what happens to connections: those of tables that were made since the last call. Whether anybody
     /// wants these events, also those of workers to come: call it again now and then.
-    pub fn take_events(self, are_wanted: bool) -> Vec<Consumer<ConnectionEvent>> {
+    pub fn take_events(self, are_wanted: bool) -> Vec<Consumer<LogEvent>> {
         for worker in self.workers.iter() {
             worker.counters.wants_events.store(are_wanted, Ordering::Relaxed);
         }
@@ -97,7 +106,32 @@ pub struct SavedPart {
 pub(crate) struct Found {
     most: usize,
     connections: Vec<ConnectionView>,
-    ended: u64,
+    /// Those that were ended, or summed up.
+    count: u64,
+    /// `None`: they are not summed up.
+    heaviest: Option<Heaviest>,
+}
+
+impl Found {
+    const fn new(most: usize) -> Self {
+        Self { most, connections: Vec::new(), count: 0, heaviest: None }
+    }
+
+    /// Takes the connections of a page.
+    fn take(&mut self, rows: &mut Vec<ConnectionView>) {
+        if let Some(heaviest) = &mut self.heaviest {
+            self.count += rows.len() as u64;
+            for ConnectionView { original, reply, bytes, .. } in rows.drain(..) {
+                // The ends themselves, not what stands for them.
+                for end in [original.source, reply.source] {
+                    heaviest.add_bytes(end.to_ip(), bytes[0] + bytes[1]);
+                }
+            }
+        }
+        let room = self.most.saturating_sub(self.connections.len());
+        self.connections.extend(rows.drain(..).take(room));
+        rows.clear();
+    }
 }
 
 impl Readers<Found> {
@@ -109,8 +143,16 @@ impl Readers<Found> {
         workers: &mut Workers,
         done: impl FnOnce(Vec<ConnectionView>) + Send + 'static,
     ) {
-        let found = Found { most, connections: Vec::new(), ended: 0 };
-        let ticket = self.begin(workers, found, |found| done(found.connections));
+        let ticket = self.begin(workers, Found::new(most), |found| done(found.connections));
+        workers.send_all(|worker| Command::ReadConnections(ConnectionPage::to_read(worker, ticket, filter)));
+    }
+
+    /// Sums up the bytes of the connections of all workers.
+    fn sum_up(&mut self, workers: &mut Workers, done: impl FnOnce(Heaviest, u64) + Send + 'static) {
+        let found = Found { heaviest: Some(Heaviest::new()), ..Found::new(usize::MAX) };
+        let done = |found: Found| done(found.heaviest.unwrap_or_default(), found.count);
+        let ticket = self.begin(workers, found, done);
+        let filter = ConnectionFilter::default();
         workers.send_all(|worker| Command::ReadConnections(ConnectionPage::to_read(worker, ticket, filter)));
     }
 
@@ -121,8 +163,7 @@ impl Readers<Found> {
         workers: &mut Workers,
         done: impl FnOnce(u64) + Send + 'static,
     ) {
-        let found = Found { most: usize::MAX, connections: Vec::new(), ended: 0 };
-        let ticket = self.begin(workers, found, |found| done(found.ended));
+        let ticket = self.begin(workers, Found::new(usize::MAX), |found| done(found.count));
         let work = || PageWork::End(filter, 0);
         workers.send_all(|worker| Command::ReadConnections(ConnectionPage::new(worker, ticket, work())));
     }
@@ -131,12 +172,8 @@ impl Readers<Found> {
     pub(crate) fn connections(&mut self, mut page: Box<ConnectionPage>, workers: &mut Workers) {
         let has_more = self.handle(page.ticket, |found| {
             match &mut page.work {
-                PageWork::Show(_, rows) => {
-                    let room = found.most.saturating_sub(found.connections.len());
-                    found.connections.extend(rows.drain(..).take(room));
-                    rows.clear();
-                }
-                PageWork::End(_, count) => found.ended += std::mem::take(count),
+                PageWork::Show(_, rows) => found.take(rows),
+                PageWork::End(_, count) => found.count += std::mem::take(count),
                 // Those who ask for these wait for them.
                 PageWork::Save(_) | PageWork::Restore(..) => {}
             }

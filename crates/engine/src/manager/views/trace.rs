@@ -1,5 +1,6 @@
 //! Traces of hypothetical packets.
 
+use netvm_conntrack::NoMemory;
 use netvm_flow::CacheError;
 use netvm_model::Group;
 
@@ -23,6 +24,9 @@ pub enum TraceError {
     /// No memory for a flow cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// No memory for connections that NAT translates.
+    #[error(transparent)]
+    Connections(#[from] NoMemory),
 }
 
 /// Sends hypothetical packets through the stages.
@@ -33,12 +37,14 @@ pub(crate) struct PacketTracer {
 }
 
 impl PacketTracer {
-    /// The steps of a packet, if NFs pass it on unchanged. `snapshot`: of any worker.
+    /// The steps of a packet, if NFs pass it on unchanged. `snapshot`: of any worker. `mapping_key`: by which NAT
+    /// chooses addresses and ports.
     pub(crate) fn trace(
         &mut self,
         packet: Hypothetical<'_>,
         mut snapshot: Snapshot,
         memory: &mut Memories,
+        mapping_key: Option<u64>,
     ) -> Result<Vec<Step>, TraceError> {
         // Its hits are no traffic.
         snapshot.hits = Default::default();
@@ -46,6 +52,9 @@ impl PacketTracer {
             Some(tracer) => tracer,
             none => none.insert(new_tracer(memory)?),
         };
+        if snapshot.nat.is_some() {
+            tracer.translate(mapping_key)?;
+        }
         let events = tracer.trace(&snapshot, packet, now())?;
         Ok(render::steps(&events, &snapshot.policy))
     }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use netvm_conntrack::{Event, NoMemory, ProxyTable, Shared};
+use netvm_conntrack::{NoMemory, ProxyTable, Shared};
 use netvm_model::{ConnectionsConfig, Host};
 use rtrb::Consumer;
 
 use super::Workers;
 use crate::ids::WorkerId;
-use crate::worker::{Command, WorkerConnections};
+use crate::worker::{Command, LogEvent, WorkerConnections};
 
 /// Tables for some workers.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(crate) struct ConnectionTables {
     /// What the tables of the workers share, while they have tables.
     shared: Option<Arc<Shared>>,
     /// The rings of their events, until a reader takes them.
-    events: Vec<Consumer<Event>>,
+    events: Vec<Consumer<LogEvent>>,
     /// The tables have what the SYN proxy adds.
     are_proxied: bool,
 }
@@ -44,6 +44,11 @@ impl ConnectionTables {
     /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
     pub(crate) const fn set_mapping_key(&mut self, key: u64) {
         self.mapping_key = Some(key);
+    }
+
+    /// The key by which NAT chooses.
+    pub(crate) const fn mapping_key(&self) -> Option<u64> {
+        self.mapping_key
     }
 
     /// Allocates the tables that workers need for a host and do not have.
@@ -92,7 +97,7 @@ impl ConnectionTables {
     }
 
     /// The rings of the events of tables that were made since the last call.
-    pub(crate) fn take_events(&mut self) -> Vec<Consumer<Event>> {
+    pub(crate) fn take_events(&mut self) -> Vec<Consumer<LogEvent>> {
         std::mem::take(&mut self.events)
     }
 

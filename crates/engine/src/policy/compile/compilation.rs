@@ -55,6 +55,7 @@ impl<'a, F: FnMut(Option<&Lookup>, &Arc<[Arc<Flat>]>) -> Result<Built, Stop>> Co
             Decision::default_of(Outcome::Drop(DropReason::NatUnsupported)),
             Decision::default_of(Outcome::Drop(DropReason::SynAnswered)),
             Decision::default_of(Outcome::Drop(DropReason::WrongCookie)),
+            Decision::default_of(Outcome::Drop(DropReason::ConnHalfOpen)),
         ]);
         let edit = Edit::between(&like.rules, &host.rules, Rule::is_clone_of);
         let (meters, used) = (BTreeMap::new(), UsedFields::default());

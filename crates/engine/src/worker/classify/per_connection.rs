@@ -12,7 +12,7 @@ use netvm_wire::ConnState;
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::per_flow::look_up;
 use super::scope::Scope;
-use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_QUOTA, Outcome, Tracking};
+use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_HALF_OPEN, OVER_QUOTA, Outcome, Tracking};
 use crate::worker::packet::keys::{read_front, read_key};
 use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
@@ -28,11 +28,19 @@ impl Classify for PerConnection {
     fn classify(&self, cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) -> Classified {
         prefetch_headers(&burst.batch);
         let mut failed = 0;
-        match cl.connections.take() {
+        // A hypothetical packet that begins no connection is what its sender says.
+        let is_tracked = !cl.is_dry || cl.dry_state == ConnState::New;
+        match cl.connections.take().filter(|_| is_tracked) {
             Some(connections) => {
                 read_headers(connections, burst);
                 let (count, LookupResults { keys, lengths, .. }) = (burst.batch.len(), &mut *burst.results);
                 connections.track(self.tracking, cl.tick, &lengths[..count], &mut keys[..count]);
+                if cl.is_dry {
+                    keys[..count]
+                        .iter_mut()
+                        .filter(|key| key.is_ip())
+                        .for_each(|key| key.state = cl.dry_state);
+                }
                 let packets = burst.batch.as_mut_slice();
                 let zone = Zone(self.tracking.zone);
                 failed = connections.pass_by_proxy(zone, &mut keys[..count], &mut lengths[..count], packets);
@@ -48,7 +56,7 @@ impl Classify for PerConnection {
         note_states(scope, burst);
         look_up(cl, scope, burst);
         if let Some(connections) = cl.connections.as_deref_mut() {
-            if scope.snapshot.policy.has_syn_proxy {
+            if scope.snapshot.policy.has_syn_proxy && !cl.is_dry {
                 answer_clients(connections, self, scope, burst);
             }
             begin_connections(connections, self, scope, burst);
@@ -158,6 +166,7 @@ fn begin_connections(
                 Refusal::Full => NO_ROOM,
                 Refusal::NoPort => NO_NAT_PORT,
                 Refusal::NotTranslatable => NOT_TRANSLATABLE,
+                Refusal::HalfOpenQuota => OVER_HALF_OPEN,
                 _ => OVER_QUOTA,
             };
             drop_each(1 << n, decision, &mut burst.results);

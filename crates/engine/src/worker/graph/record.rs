@@ -3,8 +3,9 @@
 //! no kernel.
 
 use dpdk::{Batch, Mbuf};
+use netvm_conntrack::Half;
 use netvm_model::SendsTo;
-use netvm_wire::{FlowKey, Malformed};
+use netvm_wire::{EtherType, FlowKey, IpProto, Malformed};
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
@@ -13,12 +14,13 @@ use crate::worker::act::reject::has_answer;
 use crate::worker::classify::l2_lookup::tag_of;
 use crate::worker::next::{Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
-use crate::worker::packet::mark::state_of;
+use crate::worker::packet::mark::{state_of, translation_of};
 use crate::worker::record::{Arrival, PacketEvent, Recorder, Visit};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
+use crate::worker::state::connections::Passage;
 use crate::worker::state::lookup_results::Action;
-use crate::worker::trace::Step;
+use crate::worker::trace::{Step, Translated};
 
 /// The last of a decision's mirrors is behind it.
 const NO_MIRROR: u8 = u8::MAX;
@@ -105,8 +107,9 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
     let policy = &cx.snapshot.policy;
     Some(PacketEvent::Step(match next {
         Next::Decision(Side::Ingress(port), action) => {
-            let key = looked_up_key(cx, port, packet).ok();
-            return Some(PacketEvent::Ingress { port, decision: action.decision, key });
+            let translated = translated(dp, cx, port, packet);
+            let key = looked_up_key(cx, port, packet).ok().map(|key| before_nat64(key, translated));
+            return Some(PacketEvent::Ingress { port, decision: action.decision, key, translated });
         }
         Next::Decision(Side::Egress(out), action) => {
             let from = PortId(packet.port().0);
@@ -156,6 +159,32 @@ fn looked_up_key(cx: Context<'_>, port: PortId, packet: &Mbuf) -> Result<FlowKey
     let is_switched = ingress.is_some_and(|ingress| ingress.switched.is_some());
     let key = key_of(packet).or_else(|why| if is_switched { ethernet_key_of(packet) } else { Err(why) })?;
     Ok(FlowKey { state: state_of(packet), ..key })
+}
+
+/// What NAT has made of a packet when a port received it.
+fn translated(dp: &Datapath, cx: Context<'_>, port: PortId, packet: &Mbuf) -> Option<Translated> {
+    let (nat, connections) = (cx.snapshot.nat.as_ref()?, dp.connections.as_ref()?);
+    let of = translation_of(packet)?;
+    let vlan = ethernet_key_of(packet).ok()?.vlan;
+    connections.translated(nat, Passage { half: Half::Destination, port, of, vlan })
+}
+
+/// The fields that the rules saw, if NAT64 has translated the packet since.
+fn before_nat64(key: FlowKey, translated: Option<Translated>) -> FlowKey {
+    let Some(Translated { before: [source, destination], is_nat64: true, .. }) = translated else {
+        return key;
+    };
+    let (ether_type, protocol) = match (source.address.is_v4(), key.protocol) {
+        (true, IpProto::ICMPV6) => (EtherType::IPV4, IpProto::ICMP),
+        (true, other) => (EtherType::IPV4, other),
+        (false, IpProto::ICMP) => (EtherType::IPV6, IpProto::ICMPV6),
+        (false, other) => (EtherType::IPV6, other),
+    };
+    let ports = [(key.source_port, source.port), (key.destination_port, destination.port)];
+    // Messages of ICMP have none.
+    let [source_port, destination_port] = ports.map(|(now, before)| if now == 0 { 0 } else { before });
+    let (source, destination) = (source.address, destination.address);
+    FlowKey { ether_type, protocol, source, destination, source_port, destination_port, ..key }
 }
 
 /// The port that L2 switching knows for the destination of a packet that it filters; `None` if it looks nothing up.

@@ -62,10 +62,12 @@ pub(crate) fn state_of(mbuf: &Mbuf) -> ConnState {
     ConnState::ALL.get(usize::from(mbuf.mark() >> STATE)).copied().unwrap_or_default()
 }
 
-/// Notes that a packet was one of the other family: its source may be an address of the router itself.
+/// Notes that a packet of a connection was one of the other family: its source may be an address of the router itself.
 #[inline(always)]
-pub(crate) fn set_of_other_family(mbuf: &mut Mbuf) {
-    mbuf.set_mark(mbuf.mark() | OF_OTHER_FAMILY);
+pub(crate) fn set_of_other_family(mbuf: &mut Mbuf, of: OfConnection) {
+    let direction = if of.is_reply { IS_REPLY } else { 0 };
+    mbuf.set_mark((mbuf.mark() & !IS_REPLY) | OF_OTHER_FAMILY | direction);
+    mbuf.set_note(of.connection);
 }
 
 /// Whether a packet was one of the other family.
@@ -104,11 +106,18 @@ pub(crate) fn connection_of(mbuf: &Mbuf) -> Option<OfConnection> {
     (mark & HAS_CONNECTION != 0).then(of)
 }
 
+/// The connection of a packet that NAT translates, or has translated.
+pub(crate) fn translation_of(mbuf: &Mbuf) -> Option<OfConnection> {
+    let mark = mbuf.mark();
+    let of = || OfConnection { connection: mbuf.note(), is_reply: mark & IS_REPLY != 0 };
+    (mark & (HAS_CONNECTION | OF_OTHER_FAMILY) != 0).then(of)
+}
+
 /// Notes of a copy what is noted of its original.
 #[inline(always)]
 pub(crate) fn copy(from: &Mbuf, to: &mut Mbuf) {
     to.set_mark(from.mark());
-    if from.mark() & HAS_CONNECTION != 0 {
+    if from.mark() & (HAS_CONNECTION | OF_OTHER_FAMILY) != 0 {
         to.set_note(from.note());
     }
 }

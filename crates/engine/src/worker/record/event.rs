@@ -5,7 +5,7 @@ use netvm_clock as clock;
 use netvm_wire::FlowKey;
 
 use crate::ids::{PortId, RoleId, TraceId, WorkerId};
-use crate::worker::trace::{Lost, NfVerdict, Step};
+use crate::worker::trace::{Lost, NfVerdict, Step, Translated};
 
 /// Something that happened to a packet, and when.
 #[derive(Clone, Debug)]
@@ -19,8 +19,9 @@ pub(crate) struct RawEvent {
 /// What happens to a packet.
 #[derive(Clone, Debug)]
 pub(crate) enum PacketEvent {
-    /// The rules of the port that received it have decided. `key`: the header fields that they saw.
-    Ingress { port: PortId, decision: u32, key: Option<FlowKey> },
+    /// The rules of the port that received it have decided. `key`: the header fields that they saw. `translated`: by
+    /// NAT before they did, or by NAT64 afterwards.
+    Ingress { port: PortId, decision: u32, key: Option<FlowKey>, translated: Option<Translated> },
     /// The rules of the port that it is about to leave by have decided. `from`: the port that received it.
     Egress { out: PortId, from: PortId, decision: u32 },
     /// An NF gets it, with these header fields.

@@ -1,20 +1,22 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
 mod families;
+mod log;
 mod nat;
 mod syn_proxy;
+mod translated;
 
 use std::sync::Arc;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Ended, Event, NoMemory, Origin, Packet, Quotas, Refusal, Shared,
-    Target, Timeouts, Tracked, Translation, Zone,
+    Config, ConnectionId, Connections, Ended, NoMemory, Origin, Packet, Quotas, Refusal, Shared, Target,
+    Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
 use netvm_wire::{ConnState, FlowKey};
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::Consumer;
 
 use super::BURST;
 use crate::counters::ConnectionCounters;
@@ -24,16 +26,16 @@ use crate::policy::Tracking;
 use crate::worker::packet::keys::HEADER_BYTES;
 use crate::worker::packet::mark::{OfConnection, connection_of, set_connection, state_of};
 pub(crate) use families::Entrance;
+use log::{BLOCK_EVENTS, EVENTS, EventLog};
+pub use log::{LogEvent, NoPort};
 use syn_proxy::{CookieCounts, SynProxy};
+pub(crate) use translated::Passage;
 
 /// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
 const SLOTS_PER_TICK: u32 = 256;
 
 /// The room for blocks of ports of all workers: each has so many mappings on average.
 const MAPPINGS_PER_BLOCK: u32 = 16;
-
-/// Events that wait in a table for the next tick, and in the ring of a table for their reader.
-const EVENTS: usize = 16_384;
 
 /// The number of a rule in connections, where 0 stands for none.
 #[must_use]
@@ -95,7 +97,7 @@ pub(crate) struct WorkerConnections {
     /// The tick at which the hand last moved.
     last_tick: u32,
     /// Gets what happens to connections.
-    log: Option<Producer<Event>>,
+    log: EventLog,
 }
 
 impl WorkerConnections {
@@ -133,21 +135,18 @@ impl WorkerConnections {
             invalid: 0,
             now: 0,
             last_tick: 0,
-            log: None,
+            log: EventLog::default(),
         })
     }
 
     /// The table of the only worker.
-    #[cfg(test)]
     pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
         Self::of_worker(config, &Self::shared(config, mapping_key, 1)?, WorkerId(0))
     }
 
     /// The ring into which events go from now on, while somebody wants them.
-    pub(crate) fn log(&mut self) -> Consumer<Event> {
-        let (producer, consumer) = RingBuffer::new(EVENTS);
-        self.log = Some(producer);
-        consumer
+    pub(crate) fn log(&mut self) -> Consumer<LogEvent> {
+        self.log.open()
     }
 
     /// Finds the connections of the packets whose headers were read, at this tick, and notes their states
@@ -200,15 +199,19 @@ impl WorkerConnections {
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
         let from = PortId(origin.port);
         let nat64 = nat.and_then(|nat| nat.nat64(from)).filter(|nat64| nat64.takes(packet.key));
-        let id = match (self.targets[n], nat64) {
-            (None, Some(nat64)) => self.table.confirm_nat64(&packet, origin, self.now, &nat64.parts())?,
-            (None, None) => self.table.confirm(&packet, origin, self.now)?,
+        let begun = match (self.targets[n], nat64) {
+            (None, Some(nat64)) => self.table.confirm_nat64(&packet, origin, self.now, &nat64.parts()),
+            (None, None) => self.table.confirm(&packet, origin, self.now),
             (target, _) => {
                 let translation = Translation { sources: &[], destination: target };
-                self.table.confirm_translated(&packet, origin, self.now, translation)?
+                self.table.confirm_translated(&packet, origin, self.now, translation)
             }
         };
-        self.tracked[n].connection = Some(id);
+        if begun == Err(Refusal::NoPort) {
+            let FlowKey { protocol, source: inside, .. } = *packet.key;
+            self.log.note(NoPort { at: self.now, zone: zone.0, protocol, inside });
+        }
+        self.tracked[n].connection = Some(begun?);
         self.proxy_if_proved(n);
         Ok(())
     }
@@ -244,7 +247,7 @@ impl WorkerConnections {
             ended: self.table.ended(),
             invalid: self.invalid,
             cookies: self.syn_proxy.counts,
-            events_lost: self.table.events_lost(),
+            events_lost: self.table.events_lost() + self.log.lost_blocks,
         };
         let before = std::mem::replace(&mut self.counted, now);
         counters.begun.add(now.begun - before.begun);
@@ -259,16 +262,15 @@ impl WorkerConnections {
         counters.cookies_wrong.add(now.cookies.wrong - before.cookies.wrong);
     }
 
-    /// Passes on what has happened to connections. Events stay in the table while the ring is full.
+    /// Passes on what has happened to connections.
     pub(crate) fn pass_events(&mut self, are_wanted: bool) {
-        self.table.want_events(are_wanted);
-        let Some(log) = &mut self.log else { return };
-        while !log.is_full()
-            && let Some(event) = self.table.take_event()
-        {
-            // There is room.
-            let _ = log.push(event);
-        }
+        self.log.pass(&mut self.table, self.last_tick, are_wanted);
+    }
+
+    /// Ends all connections, of which nobody is told.
+    pub(crate) fn forget_all(&mut self) {
+        self.table.want_events(false);
+        self.table.end_slots(0, self.table.capacity());
     }
 
     /// Writes the counters for the last time, before the table goes.
@@ -300,6 +302,7 @@ fn config_of(config: &ConnectionsConfig) -> Config {
         mappings,
         pick_up,
         events: EVENTS as u32,
+        block_events: BLOCK_EVENTS,
         quotas: Quotas { per_source, per_port, per_zone, half_open_per_source, half_open_per_port },
         timeouts: Timeouts {
             tcp_syn_sent: timeouts.tcp_syn_sent,

@@ -2,7 +2,7 @@
 
 use netvm_api::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, LoggedConnection,
-    TcpEndInfo,
+    PortBlock, TcpEndInfo,
 };
 
 use crate::format::{bytes, count, duration};
@@ -65,6 +65,10 @@ pub fn counts(counts: &ConnectionCounts) -> String {
         text += &format!(
             "log: {log_lines} lines, {log_lost} lost by a full or slow disk; events lost before: {events_lost}\n"
         );
+    }
+    if counts.nat_events + counts.nat_events_lost > 0 {
+        let [sent, lost] = [counts.nat_events, counts.nat_events_lost].map(count);
+        text += &format!("collector: {sent} events of NAT, {lost} lost, as it was away or too slow\n");
     }
     text
 }
@@ -148,12 +152,22 @@ pub fn event(event: &ConnectionEvent) -> String {
                 logged("closed", &it.connection)
             )
         }
+        ConnectionEvent::BlockAssigned(it) => port_block("assigned", it),
+        ConnectionEvent::BlockReleased(it) => port_block("released", it),
+        ConnectionEvent::PortsExhausted { time, protocol, zone, inside } => {
+            format!("{time}  {:<10}  {protocol} {inside}, zone {zone}: NAT has no port", "exhausted")
+        }
         ConnectionEvent::Lost { events } => {
             format!("{} events are missing here: this client reads too slowly", count(*events))
         }
     };
     // Names are chosen by users.
     format!("{}\n", netvm_text::line(&line))
+}
+
+fn port_block(what: &str, it: &PortBlock) -> String {
+    let PortBlock { time, zone, inside, outside, first_port, last_port } = it;
+    format!("{time}  {what:<10}  ports {first_port}-{last_port} of {outside} for {inside}, zone {zone}")
 }
 
 fn logged(what: &str, it: &LoggedConnection) -> String {

@@ -87,6 +87,9 @@ fn draw_top(top: &TopTalkers, output: &Output) -> String {
     for it in &top.names {
         names.add_row([it.name.clone(), it.kind.clone(), bytes(it.bytes), bytes(it.error)]);
     }
+    if let Some(connections) = top.connections {
+        return format!("{}\nlive connections: {}\n", lines(addresses), count(connections));
+    }
     let monitor = stats::monitor(&top.monitor);
     format!("{}\n{}\nflow monitor: {monitor}", lines(addresses), lines(names))
 }

@@ -114,24 +114,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
-    use std::sync::{Mutex, OnceLock};
-
-    use tokio::sync::broadcast;
-
     use super::*;
-
-    fn shared() -> Arc<Shared> {
-        Arc::new(Shared {
-            watchers: broadcast::Sender::new(1),
-            lines: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            fault: Mutex::default(),
-            reopens: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            reader: OnceLock::new(),
-        })
-    }
 
     fn line(text: &str) -> Batch {
         Batch { text: format!("{text}\n").into_bytes(), lines: 1 }
@@ -141,7 +124,7 @@ mod tests {
     fn a_file_is_appended_to_and_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
-        let shared = shared();
+        let shared = Arc::new(Shared::new());
         let mut writer = Writer { path: path.clone(), file: None, shared: Arc::clone(&shared) };
         writer.take(&line("a"));
         std::fs::rename(&path, &moved).unwrap();
@@ -157,7 +140,7 @@ mod tests {
     fn lines_without_a_folder_are_counted_and_written_once_there_is_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("later/log");
-        let shared = shared();
+        let shared = Arc::new(Shared::new());
         let mut writer = Writer { path: path.clone(), file: None, shared: Arc::clone(&shared) };
         writer.take(&line("a"));
         assert!(shared.fault.lock().unwrap().as_ref().unwrap().contains("later/log"));

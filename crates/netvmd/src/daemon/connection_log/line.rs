@@ -3,8 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use netvm_api::{ClosedConnection, ConnectionEvent, LoggedConnection};
-use netvm_conntrack::{Event, Happened, TICKS_PER_SECOND};
+use netvm_api::{ClosedConnection, ConnectionEvent, LoggedConnection, PortBlock};
+use netvm_clock as clock;
+use netvm_conntrack::{BlockEvent, Event, Happened, TICKS_PER_SECOND};
+use netvm_engine::{LogEvent, NoPort};
 use netvm_model::{Host, PortId};
 use netvm_policy::Names;
 
@@ -14,12 +16,19 @@ use crate::names::{Ends, rule_name};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickTime {
     pub(super) tick: u32,
+    pub(super) cycles: u64,
     pub(super) time: SystemTime,
 }
 
 impl TickTime {
     pub(super) fn now() -> Self {
-        Self { tick: netvm_engine::current_tick(), time: SystemTime::now() }
+        Self { tick: netvm_engine::current_tick(), cycles: clock::cycles(), time: SystemTime::now() }
+    }
+
+    /// An earlier tick in cycles.
+    pub(super) fn cycles_of(self, tick: u32) -> u64 {
+        let ago = u64::from(self.tick.wrapping_sub(tick));
+        self.cycles.saturating_sub(ago * (clock::cycles_per_second() / u64::from(TICKS_PER_SECOND)))
     }
 
     /// An earlier tick, as in RFC 3339.
@@ -36,7 +45,36 @@ pub(super) fn is_translated(event: &Event) -> bool {
     event.reply != event.original.reversed()
 }
 
-pub(super) fn described(event: &Event, host: &Host, now: TickTime) -> ConnectionEvent {
+/// What the API shows of an event.
+pub(super) fn described(event: &LogEvent, host: &Host, now: TickTime) -> ConnectionEvent {
+    match event {
+        LogEvent::Connection(event) => of_connection(event, host, now),
+        LogEvent::Block { at, block } => {
+            let BlockEvent { is_assigned, inside, zone, outside, ports } = *block;
+            let block = PortBlock {
+                time: now.of(*at),
+                zone: zone.0,
+                inside: inside.to_string(),
+                outside: outside.to_string(),
+                first_port: ports.first(),
+                last_port: ports.last(),
+            };
+            if is_assigned {
+                ConnectionEvent::BlockAssigned(block)
+            } else {
+                ConnectionEvent::BlockReleased(block)
+            }
+        }
+        LogEvent::NoPort(NoPort { at, zone, protocol, inside }) => ConnectionEvent::PortsExhausted {
+            time: now.of(*at),
+            protocol: protocol.to_string(),
+            zone: *zone,
+            inside: inside.to_string(),
+        },
+    }
+}
+
+fn of_connection(event: &Event, host: &Host, now: TickTime) -> ConnectionEvent {
     let Event { original, reply, .. } = event;
     let Ends { source, destination, translated_source, translated_destination } = Ends::of(original, reply);
     let connection = LoggedConnection {
@@ -67,7 +105,11 @@ mod tests {
 
     #[test]
     fn ticks_are_times_of_the_calendar_also_after_the_counter_has_wrapped() {
-        let now = TickTime { tick: 5, time: SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_500) };
+        let now = TickTime {
+            tick: 5,
+            cycles: 1 << 60,
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_500),
+        };
         assert_eq!(now.of(5), "2000-02-29T00:00:00.500Z");
         assert_eq!(now.of(u32::MAX - 4), "2000-02-28T23:59:59.500Z");
     }

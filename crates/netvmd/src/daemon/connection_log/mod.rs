@@ -1,31 +1,35 @@
-//! What happens to connections, for a log file and for clients that watch. In: events from the rings of the workers'
-//! tables. Out: JSON lines.
+//! What happens to connections and to ports of NAT, for a log and for clients that watch. In: events from the rings of
+//! the workers' tables. Out: JSON lines, and IPFIX records of NAT (RFC 8158).
 //!
 //! ```text
 //!  worker ══ ring ══▶ reader ──▶ clients that watch: each loses what it is too slow for
-//!                       └─ bounded queue ──▶ writer ──▶ file: what a full or slow disk does not take is lost
+//!                       ├─ bounded queue ──▶ writer ──▶ file: what a full or slow disk does not take is lost
+//!                       └─ bounded queue ──▶ exporter ──▶ collector: what it does not get, as it is away, is lost
 //! ```
 //!
 //! Workers note events only while there is a log, or a client watches. What is lost is counted, and disturbs nothing
 //! else: a ring that is full costs its worker nothing.
 
+mod collector;
 mod file;
 mod line;
+mod nat;
 mod reader;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
 use axum::body::Bytes;
+use netvm_flowmon::export::View;
 use netvm_model::{ConnectionsConfig, LogSubject};
 use tokio::sync::broadcast;
 
 use crate::engine_thread::{EngineHandle, PortsClosed};
 use crate::runtime::lock;
+use collector::Collector;
 use file::LogFile;
-use reader::Reader;
+use reader::{Outputs, Reader};
 
 /// Lines that wait for a client that watches.
 const MAX_QUEUED: usize = 4096;
@@ -43,11 +47,29 @@ struct Shared {
     fault: Mutex<Option<String>>,
     /// The file is to be opened again.
     reopens: AtomicBool,
+    /// The exporter of events of NAT, if there is one.
+    exporter: OnceLock<View>,
+    /// Events of NAT that it was too slow for.
+    unqueued: AtomicU64,
     is_ending: AtomicBool,
     reader: OnceLock<Thread>,
 }
 
 impl Shared {
+    fn new() -> Self {
+        Self {
+            watchers: broadcast::Sender::new(MAX_QUEUED),
+            lines: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            fault: Mutex::default(),
+            reopens: AtomicBool::new(false),
+            exporter: OnceLock::new(),
+            unqueued: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+            reader: OnceLock::new(),
+        }
+    }
+
     fn wake(&self) {
         if let Some(reader) = self.reader.get() {
             reader.unpark();
@@ -58,6 +80,29 @@ impl Shared {
         self.lost.fetch_add(lines, Ordering::Relaxed);
         *lock(&self.fault) = fault;
     }
+
+    fn counts(&self) -> LogCounts {
+        let exported = self.exporter.get().map(View::totals).unwrap_or_default();
+        LogCounts {
+            lines: self.lines.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+            nat_events: exported.exported,
+            nat_events_lost: exported.lost + self.unqueued.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What became of the log so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogCounts {
+    /// Lines in the file.
+    pub(crate) lines: u64,
+    /// Lines that it has not got.
+    pub(crate) lost: u64,
+    /// Events of NAT that were sent to the collector.
+    pub(crate) nat_events: u64,
+    /// Those that it has not got.
+    pub(crate) nat_events_lost: u64,
 }
 
 /// What happens to connections, for clients.
@@ -72,9 +117,9 @@ impl ConnectionEvents {
         coming
     }
 
-    /// Lines in the file, and lines that it has not got.
-    pub(crate) fn written_and_lost(&self) -> (u64, u64) {
-        (self.0.lines.load(Ordering::Relaxed), self.0.lost.load(Ordering::Relaxed))
+    /// What became of the log so far.
+    pub(crate) fn counts(&self) -> LogCounts {
+        self.0.counts()
     }
 }
 
@@ -91,20 +136,17 @@ impl ConnectionLog {
     /// # Errors
     /// The kernel's, if there is no thread.
     pub(crate) fn start(config: &ConnectionsConfig, engine: &EngineHandle) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            watchers: broadcast::Sender::new(MAX_QUEUED),
-            lines: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            fault: Mutex::default(),
-            reopens: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            reader: OnceLock::new(),
-        });
-        let log = config.log.as_ref();
-        let path = log.and_then(|log| log.file.as_deref());
-        let file = path.map(|path: &Path| LogFile::start(path, &shared)).transpose()?;
-        let logs_all = log.is_some_and(|log| log.what.contains(&LogSubject::Connections));
-        let mut reader = Reader::new(engine.clone(), Arc::clone(&shared), file, logs_all);
+        let shared = Arc::new(Shared::new());
+        let log = config.log.clone().unwrap_or_default();
+        let file = log.file.as_deref().map(|path| LogFile::start(path, &shared)).transpose()?;
+        let collector = log.collector.map(Collector::start).transpose().map_err(std::io::Error::other)?;
+        if let Some(collector) = &collector {
+            // Nobody else sets it.
+            let _ = shared.exporter.set(collector.view());
+        }
+        let all_connections = log.what.contains(&LogSubject::Connections);
+        let outputs = Outputs { file, collector, all_connections };
+        let mut reader = Reader::new(engine.clone(), Arc::clone(&shared), outputs);
         let reader = thread::Builder::new().name("netvm-conn-log".into()).spawn(move || reader.run())?;
         // Nobody else sets it.
         let _ = shared.reader.set(reader.thread().clone());

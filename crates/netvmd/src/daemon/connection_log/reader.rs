@@ -1,4 +1,4 @@
-//! The thread that reads events and makes lines of them.
+//! The thread that reads events, and makes lines and IPFIX records of them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use netvm_api::EventKind;
-use netvm_conntrack::Event;
+use netvm_engine::LogEvent;
 use netvm_model::Host;
 use rtrb::Consumer;
 
 use super::Shared;
+use super::collector::Collector;
 use super::file::{Batch, LogFile};
 use super::line::{TickTime, described, is_translated};
+use super::nat::nat_event;
 use crate::engine_thread::EngineHandle;
 use crate::runtime::lock;
 
@@ -21,40 +23,57 @@ use crate::runtime::lock;
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause after rings were empty. Workers fill them ten times a second.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval between reports of lost lines.
+/// Interval between reports of what was lost.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes of a batch of lines, about.
 const BATCH: usize = 64 << 10;
 
+/// Where events go, besides clients that watch.
+pub(super) struct Outputs {
+    pub(super) file: Option<LogFile>,
+    pub(super) collector: Option<Collector>,
+    /// All connections are logged, not only translated ones, and also those that have a port of a block.
+    pub(super) all_connections: bool,
+}
+
+impl Outputs {
+    const fn are_none(&self) -> bool {
+        self.file.is_none() && self.collector.is_none()
+    }
+
+    /// Whether an event is logged: one of a block stands for those of the connections that have its ports.
+    fn want(&self, event: &LogEvent) -> bool {
+        match event {
+            LogEvent::Connection(event) => self.all_connections || is_translated(event) && !event.is_of_block,
+            LogEvent::Block { .. } | LogEvent::NoPort(_) => true,
+        }
+    }
+}
+
 pub(super) struct Reader {
     engine: EngineHandle,
     shared: Arc<Shared>,
-    file: Option<LogFile>,
-    /// The file gets all connections, not only translated ones.
-    logs_all: bool,
-    rings: Vec<Consumer<Event>>,
+    outputs: Outputs,
+    rings: Vec<Consumer<LogEvent>>,
     host: Arc<Host>,
     batch: Batch,
-    /// Lost lines that were reported, and when.
-    reported: (u64, Option<Instant>),
+    /// Lost lines and events of NAT that were reported,
+    reported: [u64; 2],
+    /// and when.
+    reported_at: Option<Instant>,
 }
 
 impl Reader {
-    pub(super) fn new(
-        engine: EngineHandle,
-        shared: Arc<Shared>,
-        file: Option<LogFile>,
-        logs_all: bool,
-    ) -> Self {
+    pub(super) fn new(engine: EngineHandle, shared: Arc<Shared>, outputs: Outputs) -> Self {
         let (rings, host, batch) = (Vec::new(), Arc::default(), Batch::default());
-        Self { engine, shared, file, logs_all, rings, host, batch, reported: (0, None) }
+        Self { engine, shared, outputs, rings, host, batch, reported: [0; 2], reported_at: None }
     }
 
     pub(super) fn run(&mut self) {
         let mut refreshed: Option<Instant> = None;
         loop {
             let is_ending = self.shared.is_ending.load(Ordering::Relaxed);
-            let are_wanted = self.file.is_some() || self.shared.watchers.receiver_count() > 0;
+            let are_wanted = !self.outputs.are_none() || self.shared.watchers.receiver_count() > 0;
             if refreshed.is_none_or(|at| at.elapsed() > REFRESH_INTERVAL) {
                 self.refresh(are_wanted);
                 self.report();
@@ -72,9 +91,13 @@ impl Reader {
                 _ => {}
             }
         }
-        if let Some(file) = self.file.take() {
+        if let Some(file) = self.outputs.file.take() {
             file.end();
         }
+        if let Some(collector) = self.outputs.collector.take() {
+            collector.end();
+        }
+        self.reported_at = None;
         self.report();
     }
 
@@ -109,16 +132,21 @@ impl Reader {
         passed
     }
 
-    fn pass_one(&mut self, event: &Event, now: TickTime) {
-        let is_logged = self.file.is_some() && (self.logs_all || is_translated(event));
+    fn pass_one(&mut self, event: &LogEvent, now: TickTime) {
+        let is_logged = self.outputs.want(event);
+        if is_logged && let Some(collector) = &mut self.outputs.collector {
+            let is_lost = nat_event(event, now).is_some_and(|event| !collector.push(event));
+            self.shared.unqueued.fetch_add(is_lost.into(), Ordering::Relaxed);
+        }
+        let is_written = is_logged && self.outputs.file.is_some();
         let is_watched = self.shared.watchers.receiver_count() > 0;
-        if !is_logged && !is_watched {
+        if !is_written && !is_watched {
             return;
         }
         // Names and numbers are always JSON.
         let Ok(mut line) = serde_json::to_vec(&described(event, &self.host, now)) else { return };
         line.push(b'\n');
-        if is_logged {
+        if is_written {
             self.batch.text.extend_from_slice(&line);
             self.batch.lines += 1;
             if self.batch.text.len() >= BATCH {
@@ -133,24 +161,33 @@ impl Reader {
 
     fn write(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        if let Some(file) = self.file.as_ref().filter(|_| batch.lines > 0) {
+        if let Some(file) = self.outputs.file.as_ref().filter(|_| batch.lines > 0) {
             file.write(batch);
         }
     }
 
-    /// Tells of lines that were lost since the last report.
+    /// Tells of lines and events of NAT that were lost since the last report.
     fn report(&mut self) {
-        let lost = self.shared.lost.load(Ordering::Relaxed);
-        let (before, at) = self.reported;
-        if lost == before || at.is_some_and(|at| at.elapsed() < REPORT_INTERVAL) {
+        let counts = self.shared.counts();
+        let lost = [counts.lost, counts.nat_events_lost];
+        if lost == self.reported || self.reported_at.is_some_and(|at| at.elapsed() < REPORT_INTERVAL) {
             return;
         }
-        self.reported = (lost, Some(Instant::now()));
-        let why = lock(&self.shared.fault).take().unwrap_or_else(|| "the disk is too slow".to_owned());
-        let message = format!(
-            "log of connections: {} lines were lost: {why}. Traffic goes on; `netvm conn stats` counts lost lines",
-            lost - before
-        );
-        self.engine.events().push(EventKind::ConnectionLogLost, "", message);
+        self.reported_at = Some(Instant::now());
+        let before = std::mem::replace(&mut self.reported, lost);
+        let [lines, nat_events] = [0, 1].map(|n| lost[n].saturating_sub(before[n]));
+        let push = |lost: String, why: String| {
+            let message = format!(
+                "log of connections: {lost} were lost: {why}. Traffic goes on; `netvm conn stats` counts what is lost"
+            );
+            self.engine.events().push(EventKind::ConnectionLogLost, "", message);
+        };
+        if lines > 0 {
+            let why = lock(&self.shared.fault).take();
+            push(format!("{lines} lines"), why.unwrap_or_else(|| "the disk is too slow".to_owned()));
+        }
+        if nat_events > 0 {
+            push(format!("{nat_events} events of NAT"), "the `collector` is away or too slow".to_owned());
+        }
     }
 }

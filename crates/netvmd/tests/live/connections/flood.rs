@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use netvm_api::{Event, EventKind, path};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -246,6 +247,15 @@ fn a_flood_takes_no_connection_and_lets_others_begin() {
         counts.evicted > u64::from(LIMIT) && format!("{drops:?}").contains("conn-quota"),
         "{counts:?} {drops:?}"
     );
+    // Events name the attacker's port alone, and are few.
+    let events: Vec<Event> = daemon.get(path::EVENTS);
+    let of_kind = |kind: EventKind| events.iter().filter(move |event| event.kind == kind);
+    let refused: Vec<_> = of_kind(EventKind::ConnectionsRefused).collect();
+    let names_it = |event: &&Event| event.subject == "p4" && event.message.contains("conn-quota");
+    assert!(!refused.is_empty() && refused.iter().all(names_it), "{refused:?}");
+    let most = 2 + length.as_secs() as usize / 30;
+    assert!(refused.len() <= most, "{refused:?}");
+    assert!((1..=most).contains(&of_kind(EventKind::ConnectionsEvicted).count()), "{events:?}");
     // A promise of a release, taken on a machine with nothing else to do.
     assert!(wanted.is_none() || during <= 2 * before, "set up in {during:?}, before: {before:?}");
 }

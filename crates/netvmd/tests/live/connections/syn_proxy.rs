@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_api::path;
+use netvm_api::{Event, EventKind, path};
 use netvm_wire::{FrameBuilder, MacAddr, TcpFlags};
 
 use super::{Background, config};
@@ -72,6 +72,10 @@ fn a_syn_proxy_keeps_a_flood_from_the_table_and_lets_clients_in() {
     assert!(counts.connections <= 6 && counts.begun <= 40 && counts.cookies_accepted >= 4, "{counts:?}");
     let answers = std::fs::metadata(&output).map_or(0, |file| file.len());
     assert!(answers > u64::from(FLOOD) * 60, "the attacker has its answers: {answers} bytes");
+    daemon.until("an event names the port that is flooded", |daemon| {
+        let events: Vec<Event> = daemon.get(path::EVENTS);
+        events.iter().any(|event| event.kind == EventKind::SynFlood && event.subject == "attacker")
+    });
     // A port that is closed is not, until the handshake is complete.
     let closed = get.replace("10.0.0.2/", "10.0.0.2:443/");
     let began = Instant::now();

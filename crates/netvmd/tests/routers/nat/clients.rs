@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use netvm_api::{ApplyReply, Status, TopTalkers, path};
+
 use super::super::DOWNLOAD;
 use super::super::common::Daemon;
 use super::super::common::download::{download, serve};
 use super::super::common::hosts::{Host, are_possible, within};
 use super::{Background, FAR, INTERNET, Net, ROUTER, blocks, has, must};
-use netvm_api::{ApplyReply, Status, path};
 
 /// Of the internet's servers.
 const PORT: u16 = 7100;
@@ -123,6 +124,12 @@ fn connections(net: &Net, daemon: &Daemon) {
 
     serve(far, DOWNLOAD);
     download(app, FAR.parse::<IpAddr>().unwrap(), DOWNLOAD);
+    let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+    let bytes = |address: &str| top.addresses.iter().find(|it| it.address == address).map(|it| it.bytes);
+    // Not that which stands for the container.
+    let [heavy, light] = [[FAR, "10.0.0.12"], [ROUTER, "10.0.0.11"]].map(|ends| ends.map(bytes));
+    assert!(heavy.iter().all(|it| *it >= Some(DOWNLOAD)), "{top:?}");
+    assert!(light.iter().all(|it| *it < Some(DOWNLOAD)) && top.connections > Some(0), "{top:?}");
     std::thread::sleep(idle());
 
     // The path beyond the internet's first host gets narrow: it says so in ICMP errors, which name the router.
@@ -188,8 +195,8 @@ fn connections_outlive_changes_of_cores() {
     }
     let net = Net::new('c');
     let config = |cores: &str| {
-        let one =
-            net.config(false, "").lines().filter(|line| !line.starts_with("cores = ")).collect::<Vec<_>>();
+        let config = net.config(false, "");
+        let one = config.lines().filter(|line| !line.starts_with("cores = ")).collect::<Vec<_>>();
         one.join("\n").replacen("[engine]\n", &format!("[engine]\ncores = {cores}\n"), 1)
     };
     let daemon = net.start(&config("[0]"));

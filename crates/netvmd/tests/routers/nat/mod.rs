@@ -2,9 +2,11 @@
 
 mod behaviour;
 mod clients;
+mod log;
 mod pools;
 mod published;
 mod six;
+mod traces;
 
 use std::process::{Child, Command, Output, Stdio};
 

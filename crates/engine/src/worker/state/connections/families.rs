@@ -12,7 +12,7 @@ use super::WorkerConnections;
 use crate::ids::PortId;
 use crate::nat::Nat64Path;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::set_of_other_family;
+use crate::worker::packet::mark::{OfConnection, set_of_other_family};
 
 /// Where packets arrive that may change their family.
 #[derive(Clone, Copy)]
@@ -89,6 +89,10 @@ impl WorkerConnections {
         let next = NextPacket { is_partial, ..NextPacket::new(packet, tracked)? };
         let mut front = Front::new();
         let translated = self.table.translate_family(&next, &nat64.prefix, &mut front).ok()?;
+        set_of_other_family(
+            mbuf,
+            OfConnection { connection: next.connection.note(), is_reply: next.is_reply },
+        );
         replace(mbuf, &front, translated)
     }
 }
@@ -99,7 +103,6 @@ fn replace(mbuf: &mut Mbuf, front: &Front, translated: Translated) -> Option<()>
     mbuf.forget_pending();
     mbuf.replace_front(u16::try_from(translated.replaced).ok()?, front.bytes()).ok()?;
     mbuf.truncate(length);
-    set_of_other_family(mbuf);
     if !translated.is_partial {
         return Some(());
     }

@@ -4,7 +4,7 @@ use dpdk::Mbuf;
 use netvm_conntrack::{Change, Half, Incomplete, Packet, Refusal, Rewrite, Target, Tracked};
 use netvm_wire::{ConnState, FlowKey, Fragment};
 
-use super::{ReceivedBy, WorkerConnections};
+use super::{NoPort, ReceivedBy, WorkerConnections};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::nat::{Nat, SourceChoice};
@@ -96,8 +96,11 @@ impl WorkerConnections {
                 choice => self.table.settle_source(id, choice.pools()),
             };
             if let Err(refusal) = settled {
-                self.table.end(id);
                 let is_unsupported = refusal == Refusal::NotTranslatable;
+                if let Some(known) = self.table.get(id).filter(|_| !is_unsupported) {
+                    self.log.note(NoPort::of(known.original(), self.now));
+                }
+                self.table.end(id);
                 return Err(if is_unsupported { unsupported } else { DropReason::NatNoPort });
             }
         }

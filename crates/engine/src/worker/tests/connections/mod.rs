@@ -101,18 +101,21 @@ fn a_burst_begins_a_connection_once() {
 
 #[test]
 fn a_scan_beyond_the_quota_of_its_source_is_dropped_and_others_go_on() {
-    let config = ConnectionsConfig { per_source: 8, ..ConnectionsConfig::default() };
-    let mut rig = tracking(&client_and_server(), &config);
-    for port in 0..100 {
-        rig.receive(0, &udp(1, 2, 1000 + port));
+    let quota = ConnectionsConfig { per_source: 8, ..ConnectionsConfig::default() };
+    let half_open = ConnectionsConfig { half_open_per_source: 8, ..ConnectionsConfig::default() };
+    for (config, reason) in [(quota, DropReason::ConnQuota), (half_open, DropReason::ConnHalfOpen)] {
+        let mut rig = tracking(&client_and_server(), &config);
+        for port in 0..100 {
+            rig.receive(0, &udp(1, 2, 1000 + port));
+        }
+        while rig.turn() > 0 {}
+        assert_eq!((rig.sent(1).len(), connections(&rig)), (8, 8));
+        assert_eq!(rig.dropped_at(0, reason), 92);
+        let other =
+            FrameBuilder::new(mac(3), mac(2)).ip("10.0.0.3".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        assert!(passes(&mut rig, 0, &other.udp(1, 1).to_vec().unwrap()));
+        rig.assert_nothing_leaked();
     }
-    while rig.turn() > 0 {}
-    assert_eq!((rig.sent(1).len(), connections(&rig)), (8, 8));
-    assert_eq!(rig.dropped_at(0, DropReason::ConnQuota), 92);
-    let other =
-        FrameBuilder::new(mac(3), mac(2)).ip("10.0.0.3".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    assert!(passes(&mut rig, 0, &other.udp(1, 1).to_vec().unwrap()));
-    rig.assert_nothing_leaked();
 }
 
 #[test]

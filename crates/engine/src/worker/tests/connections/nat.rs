@@ -1,6 +1,7 @@
 //! NAT in a whole worker: which half is translated where, and what rules see.
 
 mod nat64;
+mod traces;
 
 use netvm_model::{
     AddressRange, ConnectionsConfig, DestinationNat, Filtering, Host, Match, NatAction, NatAddresses,

@@ -7,15 +7,15 @@ use super::{LAN, WAN, host, mac, rig, through};
 use crate::drop_reason::DropReason;
 use crate::worker::tests::rig::Rig;
 
-const HOST: &str = "2001:db8:1::1";
+pub(super) const HOST: &str = "2001:db8:1::1";
 const OTHER_HOST: &str = "2001:db8:1::2";
-const SERVER: &str = "198.51.100.7";
-const SERVER_INSIDE: &str = "2001:db8:64::c633:6407";
-const POOL: &str = "203.0.113.5";
+pub(super) const SERVER: &str = "198.51.100.7";
+pub(super) const SERVER_INSIDE: &str = "2001:db8:64::c633:6407";
+pub(super) const POOL: &str = "203.0.113.5";
 const POOL_INSIDE: &str = "2001:db8:64::cb00:7105";
 
 /// Two ports that track and send to each other, and a router with NAT64 that has both.
-fn nat64() -> Rig {
+pub(super) fn nat64() -> Rig {
     let port = |n| {
         let what = format!("kind = \"tap\"\ninterface = \"t{n}\"\nforward = {{ router = \"r\" }}");
         format!("[[port]]\nname = \"p{n}\"\n{what}\n")

@@ -1,0 +1,53 @@
+//! What NAT makes of a packet, for traces.
+
+use netvm_conntrack::{Half, Tuple};
+use netvm_wire::VlanId;
+
+use super::WorkerConnections;
+use crate::ids::PortId;
+use crate::nat::Nat;
+use crate::worker::packet::mark::OfConnection;
+use crate::worker::trace::{NatEnd, Translated};
+
+/// A packet of a connection at a port: where its destination is translated, or its source.
+#[derive(Clone, Copy)]
+pub(crate) struct Passage {
+    pub(crate) half: Half,
+    pub(crate) port: PortId,
+    pub(crate) of: OfConnection,
+    pub(crate) vlan: Option<VlanId>,
+}
+
+impl WorkerConnections {
+    /// What becomes of a packet there; `None`: nothing.
+    pub(crate) fn translated(&self, nat: &Nat, at: Passage) -> Option<Translated> {
+        let Passage { half, port, of, vlan } = at;
+        let connection = self.table.get(self.table.noted(of.connection)?)?;
+        let (original, reply) = (connection.original(), connection.reply());
+        let (here, there) = if of.is_reply { (reply, original) } else { (original, reply) };
+        let [before, after] = [ends_of(here), ends_of(&there.reversed())];
+        if connection.is_nat64() {
+            return Some(Translated { before, after, is_nat64: true, rule: None });
+        }
+        let (before, after) = match half {
+            Half::Destination => (before, [before[0], after[1]]),
+            Half::Source => ([before[0], after[1]], after),
+        };
+        if before == after {
+            return None;
+        }
+        let rule = match (half, of.is_reply) {
+            (Half::Source, false) | (Half::Destination, true) => nat.source_rule(port, connection, vlan),
+            (Half::Destination, false) | (Half::Source, true) => nat.destination_rule(connection, vlan),
+        };
+        Some(Translated { before, after, is_nat64: false, rule })
+    }
+}
+
+/// Source and destination.
+const fn ends_of(tuple: &Tuple) -> [NatEnd; 2] {
+    [
+        NatEnd { address: tuple.source, port: tuple.source_port },
+        NatEnd { address: tuple.destination, port: tuple.destination_port },
+    ]
+}
