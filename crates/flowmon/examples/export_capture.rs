@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         messages_per_second: 5000,
         template_refresh: Duration::from_secs(60),
         sampling: 1,
+        rules: netvm_flowmon::export::RuleNames::default(),
         eve: None,
         reopen: std::sync::Arc::default(),
         clock,

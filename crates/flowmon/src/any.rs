@@ -3,7 +3,7 @@
 use netvm_wire::Headers;
 use rtrb::Producer;
 
-use crate::entry::{Entry, Record};
+use crate::entry::{Decided, Entry, Record};
 use crate::meter::{Counts, Front, Meter, Settings};
 use crate::table::{DLeft, FlowTable, Null, Tagged};
 
@@ -63,6 +63,18 @@ impl AnyMeter {
         each!(self, meter => meter.front(front, headers, at));
     }
 
+    /// As [`Meter::begin_burst`].
+    #[inline]
+    pub fn begin_burst(&mut self) {
+        each!(self, meter => meter.begin_burst());
+    }
+
+    /// As [`Meter::decide`].
+    #[inline]
+    pub fn decide(&mut self, place: usize, decided: Decided) {
+        each!(self, meter => meter.decide(place, decided));
+    }
+
     /// As [`Meter::commit`].
     #[inline]
     pub fn commit(&mut self) {
@@ -78,6 +90,12 @@ impl AnyMeter {
     #[inline]
     pub fn expire(&mut self, slots: usize, now: u64) {
         each!(self, meter => meter.expire(slots, now));
+    }
+
+    /// As [`Meter::expire_with`].
+    #[inline]
+    pub fn expire_with(&mut self, slots: usize, now: u64, complete: impl FnMut(&mut Record)) {
+        each!(self, meter => meter.expire_with(slots, now, complete));
     }
 
     /// As [`Meter::finish`].

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use netvm_wire::FiveTuple;
+
 use crate::key::{Endpoints, Key};
 
 /// Packets and bytes of one direction.
@@ -22,6 +24,43 @@ impl Amount {
         self.bytes += other.bytes;
         self.octets += other.octets;
     }
+}
+
+/// What became of a flow's packets by rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Not known.
+    #[default]
+    Unknown = 0,
+    /// They go on.
+    Forwarded = 1,
+    /// They are dropped.
+    Dropped = 2,
+    /// They are dropped, and their sender is told.
+    Rejected = 3,
+}
+
+impl Verdict {
+    /// As eve files have it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Forwarded => "forwarded",
+            Self::Dropped => "dropped",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// What rules have decided of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Decided {
+    /// The rule, as the caller numbers rules; 0: none.
+    pub rule: u32,
+    /// What became of the packets.
+    pub verdict: Verdict,
 }
 
 /// One packet, as tables count it.
@@ -61,6 +100,7 @@ pub struct Entry {
     pub first: u64,
     /// Index of its name, plus 1; 0 for none.
     pub(crate) name: u32,
+    decided: Decided,
     ingress: u16,
     tcp_flags: [u8; 2],
     /// The first packet came from the key's higher endpoint.
@@ -93,6 +133,16 @@ impl Entry {
         self.bytes[direction] += u64::from(sample.bytes);
         self.octets[direction] += u64::from(sample.octets);
         self.tcp_flags[direction] |= sample.tcp_flags;
+    }
+
+    /// Whether a packet has the direction of the first one.
+    pub(crate) const fn begins(&self, sample: &Sample) -> bool {
+        sample.from_higher == self.from_higher
+    }
+
+    /// Notes what rules have decided of a packet. A later one replaces it.
+    pub(crate) const fn decide(&mut self, decided: Decided) {
+        self.decided = decided;
     }
 
     /// Whether this slot of its table has a flow.
@@ -146,6 +196,8 @@ impl Entry {
             ingress: self.ingress,
             reason,
             name,
+            decided: self.decided,
+            translated: None,
         }
     }
 }
@@ -258,6 +310,10 @@ pub struct Record {
     pub reason: EndReason,
     /// A name seen in its packets.
     pub name: Option<Name>,
+    /// What rules decided of its last packet in the direction of the first.
+    pub decided: Decided,
+    /// The endpoints with which packets of that direction leave, if NAT changes them.
+    pub translated: Option<FiveTuple>,
 }
 
 impl Record {

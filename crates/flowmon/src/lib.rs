@@ -29,7 +29,7 @@ mod testing;
 mod top;
 
 pub use any::{AnyMeter, TableKind};
-pub use entry::{Amount, EndReason, Entry, Name, NameKind, Record, Sample};
+pub use entry::{Amount, Decided, EndReason, Entry, Name, NameKind, Record, Sample, Verdict};
 pub use key::{Endpoints, Key, Kind};
 pub use meter::{Counts, Front, Meter, Settings};
 pub use table::{DLeft, FlowTable, Null, SlotLookup, Slots, Tagged};

@@ -7,7 +7,7 @@
 use netvm_wire::{FlowHasher, FlowKey, Headers};
 use rtrb::{Producer, PushError};
 
-use crate::entry::{Amount, EndReason, Entry, Name, Record, Sample};
+use crate::entry::{Amount, Decided, EndReason, Entry, Name, Record, Sample};
 use crate::key::Key;
 use crate::names::{Names, name_in};
 use crate::sampler::Sampler;
@@ -15,6 +15,12 @@ use crate::table::{FlowTable, SlotLookup};
 
 /// Packets that are looked up together.
 const BURST: usize = 32;
+
+/// Packets of a burst of which the caller may say what rules decide.
+const MAX_DECIDED: usize = 64;
+
+/// Such a packet was not counted, or goes in the other direction than its flow's first.
+const NO_SLOT: u32 = u32::MAX;
 
 /// When flows end, and what is counted.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +73,10 @@ pub struct Meter<T> {
     /// Where records go; without, flows have no time-outs.
     out: Option<Producer<Record>>,
     pending: Box<[Sample; BURST]>,
+    /// The places of these packets in the burst of the caller.
+    places: [usize; BURST],
+    /// The flows of the packets of the caller's burst.
+    flows: Vec<u32>,
     pending_names: Vec<(usize, Name)>,
     waiting: usize,
     /// Next slot to check for time-outs.
@@ -94,11 +104,28 @@ impl<T: FlowTable> Meter<T> {
             names: Names::new(settings.names),
             out,
             pending: Box::new([nothing; BURST]),
+            places: [MAX_DECIDED; BURST],
+            flows: Vec::with_capacity(MAX_DECIDED),
             pending_names: Vec::with_capacity(BURST),
             waiting: 0,
             next: 0,
             counts: Counts::default(),
             settings,
+        }
+    }
+
+    /// Begins a burst of packets of which the caller will say by their places, from 0, what rules decide
+    /// ([`Meter::decide`]). The first 64 packets have places.
+    #[inline]
+    pub fn begin_burst(&mut self) {
+        self.flows.clear();
+    }
+
+    /// Notes what rules have decided of a packet of the burst, after [`Meter::commit`].
+    pub fn decide(&mut self, place: usize, decided: Decided) {
+        let slot = self.flows.get(place).copied().unwrap_or(NO_SLOT);
+        if let Some(entry) = self.table.entries_mut().get_mut(slot as usize) {
+            entry.decide(decided);
         }
     }
 
@@ -117,6 +144,10 @@ impl<T: FlowTable> Meter<T> {
             .filter(|headers| headers.key().is_ip())
             .map_or(0, |headers| (headers.payload_end() - headers.l3_offset()) as u32);
         self.counts.seen.add(Amount { packets: 1, bytes: bytes.into(), octets: octets.into() });
+        let place = self.flows.len();
+        if place < MAX_DECIDED {
+            self.flows.push(NO_SLOT);
+        }
         if !self.sampler.takes() {
             return;
         }
@@ -129,8 +160,11 @@ impl<T: FlowTable> Meter<T> {
             self.pending_names.push((self.waiting, name));
         }
         let hash = FlowHasher::shared().words(key.words());
-        if let Some(place) = self.pending.get_mut(self.waiting) {
-            *place = Sample { key, hash, from_higher, tcp_flags, ingress, bytes, octets, now };
+        if let (Some(sample), Some(of)) =
+            (self.pending.get_mut(self.waiting), self.places.get_mut(self.waiting))
+        {
+            *of = place;
+            *sample = Sample { key, hash, from_higher, tcp_flags, ingress, bytes, octets, now };
         }
         self.waiting += 1;
         if self.waiting == BURST {
@@ -150,7 +184,10 @@ impl<T: FlowTable> Meter<T> {
         }
         for n in 0..self.waiting {
             let sample = self.pending[n];
-            self.count(&sample);
+            let slot = self.count(&sample);
+            if let (Some(slot), Some(flow)) = (slot, self.flows.get_mut(self.places[n])) {
+                *flow = slot as u32;
+            }
         }
         if !self.pending_names.is_empty() {
             self.attach_names();
@@ -158,8 +195,9 @@ impl<T: FlowTable> Meter<T> {
         self.waiting = 0;
     }
 
+    /// Returns the slot of the flow, if the packet has the direction of its first one.
     #[inline]
-    fn count(&mut self, sample: &Sample) {
+    fn count(&mut self, sample: &Sample) -> Option<usize> {
         let slot = match self.table.look_up(sample) {
             SlotLookup::Found(slot) => slot,
             SlotLookup::Free(slot) => {
@@ -171,11 +209,11 @@ impl<T: FlowTable> Meter<T> {
                 self.table.begin(slot, sample);
                 slot
             }
-            SlotLookup::NoTable => return,
+            SlotLookup::NoTable => return None,
         };
-        if let Some(entry) = self.table.entries_mut().get_mut(slot) {
-            entry.count(sample);
-        }
+        let entry = self.table.entries_mut().get_mut(slot)?;
+        entry.count(sample);
+        entry.begins(sample).then_some(slot)
     }
 
     /// Gives the flows of this burst the names that its packets had; a flow keeps its first.
@@ -199,24 +237,25 @@ impl<T: FlowTable> Meter<T> {
                 self.counts.evicted_amount.add(entry.amount(reverse));
             }
         }
-        self.end(slot, EndReason::NoRoom);
+        self.end(slot, EndReason::NoRoom, &mut |_| {});
     }
 
     /// Removes a flow and sends its record.
-    fn end(&mut self, slot: usize, reason: EndReason) {
-        self.send(slot, reason);
+    fn end(&mut self, slot: usize, reason: EndReason, complete: &mut impl FnMut(&mut Record)) {
+        self.send(slot, reason, complete);
         if let Some(entry) = self.table.entries().get(slot) {
             self.names.free(entry.name);
         }
         self.table.remove(slot);
     }
 
-    fn send(&mut self, slot: usize, reason: EndReason) {
+    fn send(&mut self, slot: usize, reason: EndReason, complete: &mut impl FnMut(&mut Record)) {
         let (Some(entry), Some(out)) = (self.table.entries().get(slot), &mut self.out) else { return };
         if entry.packets() == 0 {
             return;
         }
-        let record = entry.record(reason, self.names.get(entry.name));
+        let mut record = entry.record(reason, self.names.get(entry.name));
+        complete(&mut record);
         match out.push(record) {
             Ok(()) => self.counts.records += 1,
             Err(PushError::Full(record)) => {
@@ -237,6 +276,12 @@ impl<T: FlowTable> Meter<T> {
     /// Checks the next `slots` of the table for time-outs; stops early while the ring is full.
     #[inline]
     pub fn expire(&mut self, slots: usize, now: u64) {
+        self.expire_with(slots, now, |_| {});
+    }
+
+    /// The same; `complete` adds to each record what the caller knows of its flow.
+    #[inline]
+    pub fn expire_with(&mut self, slots: usize, now: u64, mut complete: impl FnMut(&mut Record)) {
         if self.out.is_none() || self.table.is_empty() {
             return;
         }
@@ -254,12 +299,12 @@ impl<T: FlowTable> Meter<T> {
                 }
                 match reason {
                     EndReason::Active => {
-                        self.send(slot, reason);
+                        self.send(slot, reason, &mut complete);
                         if let Some(entry) = self.table.entries_mut().get_mut(slot) {
                             entry.restart();
                         }
                     }
-                    reason => self.end(slot, reason),
+                    reason => self.end(slot, reason, &mut complete),
                 }
             }
             self.next += 1;
@@ -285,7 +330,7 @@ impl<T: FlowTable> Meter<T> {
                 continue;
             }
             while self.out.as_ref().is_some_and(|out| out.slots() == 0) && wait() {}
-            self.end(slot, EndReason::Forced);
+            self.end(slot, EndReason::Forced, &mut |_| {});
         }
     }
 

@@ -77,6 +77,7 @@ impl ExportArgs {
             messages_per_second: MESSAGES_PER_SECOND,
             template_refresh: Duration::from_secs(self.template_refresh),
             sampling: self.sampling,
+            rules: netvm_flowmon::export::RuleNames::default(),
             eve: self.eve.clone(),
             reopen: Arc::clone(reopen),
             clock,

@@ -1,9 +1,12 @@
 //! What can be seen of connections, and ending them by hand.
 
+use netvm_wire::FlowKey;
+
 use super::connections::{Connections, Ended};
 use crate::connection::{Connection, ConnectionId};
 use crate::events::{Cause, Event};
 use crate::nat::BlockEvent;
+use crate::packet::tuple::{Ports, Tuple, Zone};
 use crate::queue::Queue;
 
 impl Connections {
@@ -23,6 +26,17 @@ impl Connections {
             connection.in_use && connection.serial as u16 == serial
         };
         lives.then(|| self.id(slot))
+    }
+
+    /// The connection of packets of TCP, UDP or SCTP with these ends, also one whose time is over, and whether they go
+    /// to the end that began it.
+    #[must_use]
+    pub fn with_ends(&self, key: &FlowKey, zone: Zone) -> Option<(&Connection, bool)> {
+        let ports = Ports { numbers: [key.source_port, key.destination_port], query: 0 };
+        let tuple = Tuple::of(key, ports, zone);
+        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == tuple;
+        let it = self.index.find(tuple.hash(&self.hasher), is_it)?;
+        Some((self.slots.get(it >> 1), it & 1 == 1))
     }
 
     /// The connections in `count` slots from `first` on that live at this tick.

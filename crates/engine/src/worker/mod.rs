@@ -53,6 +53,7 @@ use graph::collect::collect;
 use graph::handoff::{take_arrivals, take_handoffs};
 use graph::rx::{ingress, receive};
 use graph::tx::release_shaped;
+use graph::verdicts;
 use idle::backoff::Backoff;
 use idle::port_events::PortEvents;
 use idle::wake_nfs::wake_sleepers;
@@ -262,8 +263,9 @@ impl Worker {
         if sent > 0 {
             clock.note(dp, Stage::Transmit, sent);
         }
-        if let Some(monitor) = &mut dp.monitor {
-            monitor.age(moved > 0, dp.clock.now);
+        let Datapath { monitor, connections, clock, .. } = &mut *dp;
+        if let Some(monitor) = monitor {
+            monitor.age(moved > 0, clock.now, |record| verdicts::complete(record, snapshot, connections));
         }
         wake_sleepers(dp);
         moved + sent

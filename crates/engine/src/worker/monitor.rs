@@ -7,14 +7,17 @@
 //! alternating tables would spare the worker the search for time-outs, but each change would start with a cold table
 //! and split every long flow.)
 //!
+//! After rules have decided of the packets of a burst, the monitor notes that in their flows.
+//!
 //! Cost per packet: a copy, reading the headers, and the table, whose lines miss the caches if there are many flows.
 //! Time-outs: the worker checks the whole table once a second, some slots in each turn. Without a monitor: one branch
 //! per burst.
 
-use dpdk::{Batch, Mbuf};
+use arrayvec::ArrayVec;
+use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_clock as clock;
 use netvm_flowmon::names::may_have_name;
-use netvm_flowmon::{AnyMeter, Front, Record, Settings, TableKind};
+use netvm_flowmon::{AnyMeter, Decided, Front, Record, Settings, TableKind};
 use netvm_model::{FlowMonitorConfig, MonitorTable};
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{Headers, parse_prefix};
@@ -40,6 +43,8 @@ const SLOTS_IDLE: usize = 2048;
 pub(crate) struct FlowMonitor {
     meter: AnyMeter,
     reads_names: bool,
+    /// The packets of the burst that was counted last, in order.
+    counted: ArrayVec<MbufPtr, { Batch::CAPACITY }>,
     /// Slots to check before the next tick.
     due: usize,
     /// What earlier monitors of the worker have counted.
@@ -69,13 +74,17 @@ impl FlowMonitor {
             (Some(producer), Some(consumer))
         };
         let meter = AnyMeter::new(kind, config.flows as usize, settings, out);
-        (Self { meter, reads_names: config.names, due: 0, before }, records)
+        (Self { meter, reads_names: config.names, counted: ArrayVec::new(), due: 0, before }, records)
     }
 
     /// Counts a burst that a port has received.
     pub(crate) fn count(&mut self, port: PortId, batch: &Batch, now: u64) {
         let mut front = [0; HEADER_BYTES];
+        self.meter.begin_burst();
+        self.counted.clear();
         for mbuf in batch.as_slice() {
+            // There is room.
+            let _ = self.counted.try_push(mbuf.as_ptr());
             let copied = mbuf.copy_to(&mut front);
             let front = &front[..copied];
             let headers = parse_prefix(front, mbuf.pkt_len() as usize).ok();
@@ -90,6 +99,20 @@ impl FlowMonitor {
             }
         }
         self.meter.commit();
+    }
+
+    /// Another burst is not counted.
+    pub(crate) fn skip(&mut self) {
+        self.counted.clear();
+    }
+
+    /// Notes what rules have decided of packets of the burst that was counted last, or of some of them, in order.
+    pub(crate) fn decided(&mut self, packets: &[Mbuf], mut decided: impl FnMut(usize) -> Decided) {
+        let mut places = self.counted.iter().enumerate();
+        for (n, packet) in packets.iter().enumerate() {
+            let Some((place, _)) = places.find(|(_, counted)| **counted == packet.as_ptr()) else { return };
+            self.meter.decide(place, decided(n));
+        }
     }
 
     /// Counts a packet, and searches a private copy for a name. The headers come from an earlier copy, and the bytes
@@ -125,13 +148,13 @@ impl FlowMonitor {
         counters.lost_records.set(before.lost_records + counts.lost_records);
     }
 
-    /// Checks some of the slots that are due.
+    /// Checks some of the slots that are due. `complete` adds to records what is known elsewhere.
     #[inline]
-    pub(crate) fn age(&mut self, is_busy: bool, now: u64) {
+    pub(crate) fn age(&mut self, is_busy: bool, now: u64, complete: impl FnMut(&mut Record)) {
         if self.due > 0 {
             let slots = self.due.min(if is_busy { SLOTS_BUSY } else { SLOTS_IDLE });
             self.due -= slots;
-            self.meter.expire(slots, now);
+            self.meter.expire_with(slots, now, complete);
         }
     }
 

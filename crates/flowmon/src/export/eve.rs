@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::ipfix::Clock;
-use crate::entry::{NameKind, Record};
+use crate::entry::{NameKind, Record, Verdict};
 use crate::key::Endpoints;
 
 /// Packets that were dropped for one reason at one place, for the eve file.
@@ -52,8 +52,8 @@ impl Eve {
 
     /// # Errors
     /// The kernel's, if the file cannot be written.
-    pub(super) fn write(&mut self, record: &Record) -> io::Result<()> {
-        let line = line(record, &self.clock);
+    pub(super) fn write(&mut self, record: &Record, rule: Option<&str>) -> io::Result<()> {
+        let line = line(record, rule, &self.clock);
         serde_json::to_writer(&mut self.out, &line)?;
         self.out.write_all(b"\n")
     }
@@ -87,7 +87,8 @@ fn sink(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(file))
 }
 
-fn line(record: &Record, clock: &Clock) -> Value {
+/// `rule`: the name of the rule that decided.
+fn line(record: &Record, rule: Option<&str>, clock: &Clock) -> Value {
     let mut line = Map::new();
     let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
     put("timestamp", time(clock.micros(record.last)).into());
@@ -109,7 +110,7 @@ fn line(record: &Record, clock: &Clock) -> Value {
             put("proto", ether_type.to_string().to_uppercase().into());
         }
     }
-    let flow = json!({
+    let mut flow = json!({
         "pkts_toserver": record.there.packets,
         "pkts_toclient": record.back.packets,
         "bytes_toserver": record.there.bytes,
@@ -119,7 +120,20 @@ fn line(record: &Record, clock: &Clock) -> Value {
         "age": (clock.micros(record.last) - clock.micros(record.first)) / 1_000_000,
         "reason": record.reason.text(),
     });
+    if record.decided.verdict != Verdict::Unknown {
+        flow["verdict"] = record.decided.verdict.text().into();
+        flow["rule"] = rule.into();
+    }
     put("flow", flow);
+    if let Some(ends) = record.translated {
+        let nat = json!({
+            "src_ip": ends.source.to_ip(),
+            "src_port": ends.source_port,
+            "dest_ip": ends.destination.to_ip(),
+            "dest_port": ends.destination_port,
+        });
+        put("nat", nat);
+    }
     let [there, back] = record.tcp_flags;
     if there | back != 0 {
         let flags = |flags: u8| Value::from(format!("{flags:02x}"));

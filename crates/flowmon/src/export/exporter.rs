@@ -13,6 +13,7 @@ use rtrb::Consumer;
 use super::eve::{Drops, Eve};
 use super::ipfix::{Collector, IDLE_INTERVAL, Ipfix, Item, MAX_MESSAGE_DELAY, NatEvent, Options, Target};
 use super::rings::Rings;
+use super::rules::{Names, RuleNames};
 use super::view::{Heaviest, Shared, Totals, View};
 use crate::entry::Record;
 
@@ -78,6 +79,8 @@ impl Exporter {
             ipfix,
             eve,
             eve_failed: false,
+            rules: options.rules.clone(),
+            names: options.rules.current(),
             heaviest: Heaviest::new(),
             reopen: Arc::clone(&options.reopen),
             shared: Arc::clone(&shared),
@@ -142,6 +145,9 @@ struct Task {
     ipfix: Option<Ipfix>,
     eve: Option<Eve>,
     eve_failed: bool,
+    rules: RuleNames,
+    /// The names of rules since the last second.
+    names: Arc<Names>,
     heaviest: Heaviest,
     reopen: Arc<AtomicBool>,
     shared: Arc<Shared>,
@@ -161,6 +167,7 @@ impl Task {
             }
             if published.elapsed() > MAX_MESSAGE_DELAY {
                 published = Instant::now();
+                self.names = self.rules.current();
                 self.publish();
             }
             if taken == 0 {
@@ -211,11 +218,12 @@ impl Task {
     fn take(&mut self, record: &Record) {
         self.heaviest.add(record);
         if let Some(eve) = &mut self.eve {
-            let written = eve.write(record);
+            let written = eve.write(record, self.names.get(&record.decided.rule).map(|name| &**name));
             self.note_eve(&written);
         }
         if let Some(ipfix) = &mut self.ipfix {
-            ipfix.push(Item::Flow(*record));
+            let rule = self.names.get(&record.decided.rule).map(Arc::clone);
+            ipfix.push(Item::Flow(*record, rule));
         }
     }
 

@@ -5,6 +5,7 @@ mod eve;
 mod exporter;
 mod ipfix;
 mod rings;
+mod rules;
 mod view;
 
 pub use eve::Drops;
@@ -12,4 +13,5 @@ pub use exporter::{Exporter, StartError};
 pub use ipfix::{
     Clock, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, ParseTargetError, Target, Transport,
 };
+pub use rules::RuleNames;
 pub use view::{Heaviest, NamedBytes, Talker, Totals, View};

@@ -36,6 +36,7 @@ pub fn options(collector: Option<Target>) -> Options {
         messages_per_second: 5000,
         template_refresh: Duration::from_secs(1),
         sampling: 1,
+        rules: netvm_flowmon::export::RuleNames::default(),
         eve: None,
         reopen: Arc::default(),
         clock: clock(),

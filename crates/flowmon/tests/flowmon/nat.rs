@@ -1,4 +1,5 @@
-//! NAT events as Wireshark's dissector and nfdump's collector read them.
+//! NAT events, and flows that rules have decided and NAT has translated, as Wireshark's dissector and nfdump's
+//! collector read them.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -6,7 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use netvm_capture::{CaptureWriter, Timestamp, WriterOptions};
-use netvm_flowmon::export::{Exporter, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession};
+use netvm_flowmon::export::{
+    Exporter, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, RuleNames,
+};
+use netvm_flowmon::{Decided, Endpoints, Meter, Settings, Tagged, Verdict};
 use netvm_wire::{Address, FrameBuilder, IpProto, MacAddr, PortRange};
 use rtrb::RingBuffer;
 
@@ -143,4 +147,71 @@ fn nfcapd_takes_events_of_nat() {
     // They are no flows: they have no packets. It asserts that no message was bad.
     let (packets, _) = collector.finish(0);
     assert_eq!(packets, 0);
+}
+
+#[test]
+fn records_name_the_rule_its_verdict_and_the_translation() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (pcap, eve) = (folder.path().join("flows.pcap"), folder.path().join("eve.json"));
+    let rules = RuleNames::default();
+    rules.set([(7, "web".into())].into());
+    let target = format!("ipfix:udp:{}", socket.local_addr().unwrap()).parse().unwrap();
+    let exporter =
+        Exporter::start(&Options { rules, eve: Some(eve.clone()), ..options(Some(target)) }).unwrap();
+    let (producer, consumer) = RingBuffer::new(8);
+    exporter.add(consumer);
+    let settings = Settings { idle: 1, active: 1 << 50, sampling: 1, names: 0 };
+    let mut meter = Meter::new(Tagged::new(64), settings, Some(producer));
+    meter.begin_burst();
+    for port in [1, 2, 3, 4] {
+        let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([4; 6]));
+        let builder = builder.ip("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let frame = builder.udp(port, 53).payload(b"x").to_vec().unwrap();
+        meter.packet(&frame, netvm_wire::parse(&frame).ok().as_ref(), (0, clock().cycles));
+    }
+    meter.commit();
+    meter.decide(0, Decided { rule: 7, verdict: Verdict::Forwarded });
+    meter.decide(1, Decided { rule: 0, verdict: Verdict::Dropped });
+    meter.decide(2, Decided { rule: 7, verdict: Verdict::Rejected });
+    // A place that no packet has.
+    meter.decide(9, Decided { rule: 7, verdict: Verdict::Rejected });
+    meter.expire_with(usize::MAX, clock().cycles + 9, |record| {
+        let Endpoints::Ip(ends) = record.endpoints() else { panic!("{record:?}") };
+        if ends.source_port == 1 {
+            let source = address("203.0.113.1");
+            record.translated = Some(netvm_wire::FiveTuple { source, source_port: 999, ..ends });
+        }
+    });
+    drop(meter);
+    assert_eq!(exporter.finish().exported, 4);
+
+    let text = std::fs::read_to_string(&eve).unwrap();
+    let line = |port: u16| -> serde_json::Value {
+        let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.find(|line| line["src_port"] == port).unwrap()
+    };
+    let decided = |port: u16| {
+        let line = line(port);
+        (line["flow"]["verdict"].clone(), line["flow"]["rule"].clone(), line["nat"].clone())
+    };
+    let nat = serde_json::json!({
+        "src_ip": "203.0.113.1", "src_port": 999, "dest_ip": "10.0.0.2", "dest_port": 53,
+    });
+    let null = serde_json::Value::Null;
+    assert_eq!(decided(1), ("forwarded".into(), "web".into(), nat));
+    assert_eq!(decided(2), ("dropped".into(), null.clone(), null.clone()));
+    assert_eq!(decided(3), ("rejected".into(), "web".into(), null.clone()));
+    assert_eq!(decided(4), (null.clone(), null.clone(), null));
+
+    capture(&socket, &pcap);
+    let Some(mut names) = field(&pcap, "cflow.selector_name") else { return };
+    names.sort();
+    assert_eq!(names, ["web", "web"]);
+    assert_eq!(field(&pcap, "cflow.post_natsource_ipv4_address").unwrap(), ["203.0.113.1"]);
+    assert_eq!(field(&pcap, "cflow.post_naptsource_transport_port").unwrap(), ["999"]);
+    let mut statuses = field(&pcap, "cflow.forwarding_status").unwrap();
+    statuses.sort();
+    // Forwarded, and dropped twice.
+    assert_eq!(statuses, ["1", "2", "2"]);
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_clock as clock;
-use netvm_engine::{DropCounts, Engine};
-use netvm_flowmon::export::{Clock, Drops, Exporter, Options, Target, View};
-use netvm_model::FlowMonitorConfig;
+use netvm_engine::{DropCounts, Engine, rule_number};
+use netvm_flowmon::export::{Clock, Drops, Exporter, Options, RuleNames, Target, View};
+use netvm_model::{FlowMonitorConfig, Rule};
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
+use crate::names::rule_name;
 
 const NAME: &str = "netvmd";
 /// Observation domains (RFC 7011 section 3.1) of flows, and of events of NAT.
@@ -50,7 +51,9 @@ impl FlowExport {
         let reopen = Arc::new(AtomicBool::new(false));
         let rings = engine.call(Engine::take_flow_records).await?;
         let Some(config) = config else { return Ok(Self::default()) };
-        let exporter = match Exporter::start(&options(config, &reopen)) {
+        let rules = RuleNames::default();
+        let options = Options { rules: rules.clone(), ..options(config, &reopen) };
+        let exporter = match Exporter::start(&options) {
             Ok(exporter) => Arc::new(exporter),
             Err(error) => {
                 tracing::error!("{error}. Flows are not exported until netvmd restarts");
@@ -59,7 +62,7 @@ impl FlowExport {
             }
         };
         rings.into_iter().for_each(|ring| exporter.add(ring));
-        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone()));
+        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone(), rules));
         Ok(Self { running: Some((exporter, watching)), reopen })
     }
 
@@ -115,6 +118,7 @@ fn options_of(domain: u32) -> Options {
         messages_per_second: MESSAGES_PER_SECOND,
         template_refresh: TEMPLATE_REFRESH,
         sampling: 1,
+        rules: RuleNames::default(),
         eve: None,
         reopen: Arc::default(),
         clock: Clock {
@@ -138,15 +142,21 @@ async fn drop_rings(engine: EngineHandle) {
 
 /// Passes the rings of workers that were added and counts of drops to the exporter once a second, and logs lost
 /// records, until the engine ends.
-async fn watch(exporter: Arc<Exporter>, engine: EngineHandle) {
+async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames) {
+    let mut named = Arc::default();
     let (mut before, mut lost_before) = (Counts::new(), 0);
     loop {
         tokio::time::sleep(PERIOD).await;
-        let Ok((rings, (counts, lost))) =
-            engine.call(|engine| (engine.take_flow_records(), read(engine))).await
+        let Ok((rings, host, (counts, lost))) =
+            engine.call(|engine| (engine.take_flow_records(), engine.shared_host(), read(engine))).await
         else {
             return;
         };
+        if !Arc::ptr_eq(&host, &named) {
+            let name = |rule: &Rule| (rule_number(rule.id), rule_name(&host, rule.id).into());
+            rules.set(host.rules.iter().map(name).collect());
+            named = host;
+        }
         rings.into_iter().for_each(|ring| exporter.add(ring));
         for ((place, name, reason), count) in &counts {
             let key = (*place, name.clone(), *reason);

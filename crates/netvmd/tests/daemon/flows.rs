@@ -73,6 +73,14 @@ fn flows_of_ports_are_exported_with_drops_and_none_is_lost() {
     assert!(daemon.wait().success());
     assert_eq!((packets(), dropped()), (1050, 50));
     assert!(lines().iter().all(|line| line["event_type"] == "flow" || line["event_type"] == "drop"));
+    // Both ports have the same flows: the last packet says. Rules without names have numbers.
+    for line in lines().iter().filter(|line| line["event_type"] == "flow") {
+        let (verdict, rule) = (&line["flow"]["verdict"], &line["flow"]["rule"]);
+        let expected = if *verdict == "dropped" { "1" } else { "0" };
+        // The exporter learns the rules within two seconds.
+        let is_named = *rule == expected || rule.is_null();
+        assert!(is_named && (*verdict == "dropped" || *verdict == "forwarded"), "{line}");
+    }
     assert!(daemon.log().contains("flow records in"), "{}", daemon.log());
 }
 

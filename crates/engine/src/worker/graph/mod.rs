@@ -31,6 +31,7 @@ pub(crate) mod record;
 pub(crate) mod ring;
 pub(crate) mod rx;
 pub(crate) mod tx;
+pub(crate) mod verdicts;
 
 use dpdk::Batch;
 

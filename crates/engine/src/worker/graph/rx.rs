@@ -12,6 +12,7 @@
 use dpdk::{Batch, PortNumber};
 use netvm_capture_ring::Direction;
 
+use super::verdicts::{self, At};
 use super::{observe, record, walk};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, MemoryId, PortId};
@@ -128,10 +129,11 @@ pub(crate) fn arrived(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batc
 /// Counts flows, unless the configuration excludes the port.
 #[inline(never)]
 fn monitor(dp: &mut Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
-    if snapshot.policy.ingress(port).is_none_or(|ingress| ingress.is_monitored)
-        && let Some(monitor) = &mut dp.monitor
-    {
-        monitor.count(port, batch, dp.clock.now);
+    let is_monitored = snapshot.policy.ingress(port).is_none_or(|ingress| ingress.is_monitored);
+    match &mut dp.monitor {
+        Some(monitor) if is_monitored => monitor.count(port, batch, dp.clock.now),
+        Some(monitor) => monitor.skip(),
+        None => {}
     }
 }
 
@@ -206,6 +208,10 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let has_flow_verdicts = cx.snapshot.flow_verdict_ports.has(port);
     if let Some(decision) = policy.blanket.filter(|_| !has_flow_verdicts) {
         let action = PacketAction { decision, action: PackedAction::AS_DECIDED };
+        if dp.monitor.is_some() {
+            let at = At { snapshot: cx.snapshot, port };
+            verdicts::note(dp, at, burst.batch.as_slice(), |_| action);
+        }
         return decided(dp, Received { bytes, ..received }, action, &mut burst.batch);
     }
     let scope = Scope::ingress(cx.snapshot, port, policy);
@@ -216,6 +222,13 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     if scope.tracking.is_some() && dp.connections.as_ref().is_some_and(|it| !it.syn_proxy.answers.is_empty())
     {
         send_of_proxy(dp, cx, port);
+    }
+    if dp.monitor.is_some() {
+        let (at, Burst { batch, results, .. }) = (At { snapshot: cx.snapshot, port }, &*burst);
+        match &classified {
+            Classified::Uniform(group) => verdicts::note(dp, at, batch.as_slice(), |_| group.action),
+            Classified::Each => verdicts::note(dp, at, batch.as_slice(), |n| results.action(n)),
+        }
     }
     match classified {
         Classified::Uniform(PacketGroup { action, bytes }) => {

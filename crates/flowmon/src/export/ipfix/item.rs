@@ -1,15 +1,18 @@
 //! [`Item`]: what becomes a data record.
 
+use std::sync::Arc;
+
 use super::clock::Clock;
 use super::nat::{NatEvent, NatTemplate};
 use super::template::{Field, Template};
 use crate::entry::Record;
 
 /// What is exported.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "most are flows")]
 pub(in crate::export) enum Item {
-    /// A record of a flow.
-    Flow(Record),
+    /// A record of a flow, and the name of the rule that decided.
+    Flow(Record, Option<Arc<str>>),
     /// An event of NAT.
     Nat(NatEvent),
 }
@@ -21,7 +24,7 @@ impl Item {
     /// From 0 to `TEMPLATES - 1`.
     pub(super) fn template_index(&self) -> usize {
         match self {
-            Self::Flow(record) => Template::of(record).index(),
+            Self::Flow(record, _) => Template::of(record).index(),
             Self::Nat(event) => Template::COUNT + event.template().index(),
         }
     }
@@ -29,14 +32,14 @@ impl Item {
     /// Template number, and the number of the sets of its records.
     pub(super) fn template_id(&self) -> u16 {
         match self {
-            Self::Flow(record) => Template::of(record).id(),
+            Self::Flow(record, _) => Template::of(record).id(),
             Self::Nat(event) => event.template().id(),
         }
     }
 
     pub(super) fn fields(&self) -> Vec<Field> {
         match self {
-            Self::Flow(record) => Template::of(record).fields(),
+            Self::Flow(record, _) => Template::of(record).fields(),
             Self::Nat(event) => event.template().fields(),
         }
     }
@@ -44,7 +47,10 @@ impl Item {
     /// Appends the data record.
     pub(super) fn write(&self, clock: &Clock, out: &mut Vec<u8>) {
         match self {
-            Self::Flow(record) => Template::of(record).write(record, |cycles| clock.millis(cycles), out),
+            Self::Flow(record, rule) => {
+                Template::of(record).write(record, |cycles| clock.millis(cycles), out);
+                Template::of(record).write_decided(record, rule.as_deref(), out);
+            }
             Self::Nat(event) => event.write(clock.millis(event.at), out),
         }
     }

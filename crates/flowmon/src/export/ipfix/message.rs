@@ -187,7 +187,7 @@ mod tests {
         let records = records(100);
         let mut rest = records.iter().peekable();
         while rest.peek().is_some() {
-            while let Some(record) = rest.next_if(|record| messages.add(&Item::Flow(**record))) {
+            while let Some(record) = rest.next_if(|record| messages.add(&Item::Flow(**record, None))) {
                 assert_eq!(record.ingress, 3);
             }
             let count = messages.take(1_700_000_001, &mut out);
@@ -204,10 +204,10 @@ mod tests {
         }
         assert_eq!((sent, templates), (100, 1));
         messages.forget_templates();
-        assert!(messages.add(&Item::Flow(records[0])) && messages.take(0, &mut out) == 1);
+        assert!(messages.add(&Item::Flow(records[0], None)) && messages.take(0, &mut out) == 1);
         assert_eq!(half(&out, HEADER), TEMPLATE_SET, "announced again");
         messages.restart();
-        assert!(messages.add(&Item::Flow(records[0])) && messages.take(0, &mut out) == 1);
+        assert!(messages.add(&Item::Flow(records[0], None)) && messages.take(0, &mut out) == 1);
         assert_eq!(word(&out, 8), 0, "a new session counts from 0");
     }
 

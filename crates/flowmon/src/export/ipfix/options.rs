@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::collector::Target;
+use crate::export::rules::RuleNames;
 
 /// Pause when there is nothing to do.
 pub(in crate::export) const IDLE_INTERVAL: Duration = Duration::from_millis(5);
@@ -30,6 +31,8 @@ pub struct Options {
     pub template_refresh: Duration,
     /// One packet of so many is counted.
     pub sampling: u32,
+    /// Names of the rules in records.
+    pub rules: RuleNames,
     /// File for JSON lines.
     pub eve: Option<PathBuf>,
     /// Set to open the eve file again, as after log rotation; cleared when it was.

@@ -1,9 +1,11 @@
 //! Templates of IPFIX data records (RFC 7011 section 3.4) and the records themselves.
 //!
 //! A template is chosen by what a record has: IPv4, IPv6 or neither; packets in the reverse direction (RFC 5103); a
-//! name. Names have information elements of CERT's (enterprise 6871, as YAF exports them), since IANA has none.
+//! name; what rules have decided; what NAT has made of it. The rule is a `selectorName`, as a rule selects packets
+//! (RFC 5477 section 8.2). Names have information elements of CERT's (enterprise 6871, as YAF exports them), since IANA
+//! has none.
 
-use crate::entry::{NameKind, Record};
+use crate::entry::{NameKind, Record, Verdict};
 use crate::key::{Endpoints, Kind};
 
 /// Enterprise of reverse information elements (RFC 5103).
@@ -17,12 +19,26 @@ const FIRST: u16 = 256;
 /// Template number of the options record on sampling.
 pub(super) const SAMPLING: u16 = FIRST + Template::COUNT as u16;
 
-/// Kind, whether packets went both ways, and a name: which fields a record has.
+/// forwardingStatus, selectorName.
+const DECIDED: [Field; 2] = [iana(89, 1), iana(335, VARIABLE)];
+/// postNATSourceIPv4Address, postNATDestinationIPv4Address; the same of IPv6.
+const NAT_V4: [Field; 2] = [iana(225, 4), iana(226, 4)];
+const NAT_V6: [Field; 2] = [iana(281, 16), iana(282, 16)];
+/// postNAPTSourceTransportPort, postNAPTDestinationTransportPort.
+const NAT_PORTS: [Field; 2] = [iana(227, 2), iana(228, 2)];
+/// Values of forwardingStatus: forwarded; dropped by an ACL.
+const FORWARDED: u8 = 64;
+const DROPPED_BY_ACL: u8 = 129;
+
+/// Kind, whether packets went both ways, and so on: which fields a record has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     kind: Kind,
     is_biflow: bool,
     name: Option<NameKind>,
+    is_decided: bool,
+    /// The family that NAT has made of it.
+    translated: Option<Kind>,
 }
 
 #[derive(Clone, Copy)]
@@ -48,13 +64,17 @@ const LAST: [Field; 3] = [iana(10, 4), iana(136, 1), iana(58, 2)];
 const TRANSPORT: [Field; 5] = [iana(7, 2), iana(11, 2), iana(4, 1), iana(6, 2), iana(1, 8)];
 
 impl Template {
-    pub(super) const COUNT: usize = 18;
+    pub(super) const COUNT: usize = 108;
 
     pub(super) fn of(record: &Record) -> Self {
         Self {
             kind: record.key.kind(),
             is_biflow: record.back.packets > 0,
             name: record.name.map(|name| name.kind()),
+            is_decided: record.decided.verdict != Verdict::Unknown,
+            translated: record
+                .translated
+                .map(|ends| if ends.source.is_v4() { Kind::Ipv4 } else { Kind::Ipv6 }),
         }
     }
 
@@ -65,7 +85,13 @@ impl Template {
             Some(NameKind::Dns) => 1,
             Some(NameKind::TlsServer) => 2,
         };
-        (self.kind as usize * 2 + self.is_biflow as usize) * 3 + name
+        let translated = match self.translated {
+            None => 0,
+            Some(Kind::Ipv4) => 1,
+            Some(_) => 2,
+        };
+        let kind = (self.kind as usize * 2 + self.is_biflow as usize) * 3 + name;
+        (kind * 2 + self.is_decided as usize) * 3 + translated
     }
 
     /// Template number, and the number of the sets of its records.
@@ -96,6 +122,13 @@ impl Template {
             None => {}
             Some(NameKind::Dns) => fields.push(Field { id: 179, length: VARIABLE, enterprise: CERT }),
             Some(NameKind::TlsServer) => fields.push(Field { id: 294, length: VARIABLE, enterprise: CERT }),
+        }
+        if self.is_decided {
+            fields.extend(DECIDED);
+        }
+        if let Some(family) = self.translated {
+            fields.extend(if family == Kind::Ipv4 { NAT_V4 } else { NAT_V6 });
+            fields.extend(NAT_PORTS);
         }
         fields
     }
@@ -140,11 +173,39 @@ impl Template {
             }
         }
         if let Some(name) = record.name {
-            // At most 127 bytes: the short form of a length (RFC 7011 section 7).
-            out.push(name.as_str().len() as u8);
-            out.extend(name.as_str().as_bytes());
+            write_text(name.as_str(), out);
         }
     }
+
+    /// Appends what [`Template::write`] leaves out: the last fields. `rule`: the name of the rule.
+    pub(super) fn write_decided(self, record: &Record, rule: Option<&str>, out: &mut Vec<u8>) {
+        match record.decided.verdict {
+            Verdict::Unknown => {}
+            Verdict::Forwarded => out.push(FORWARDED),
+            Verdict::Dropped | Verdict::Rejected => out.push(DROPPED_BY_ACL),
+        }
+        if self.is_decided {
+            write_text(rule.unwrap_or_default(), out);
+        }
+        if let Some(ends) = record.translated {
+            for address in [ends.source, ends.destination] {
+                match address.v4_bits().filter(|_| self.translated == Some(Kind::Ipv4)) {
+                    Some(bits) => out.extend(bits.to_be_bytes()),
+                    None => out.extend(address.v6_bits().to_be_bytes()),
+                }
+            }
+            out.extend(ends.source_port.to_be_bytes());
+            out.extend(ends.destination_port.to_be_bytes());
+        }
+    }
+}
+
+/// Appends a string.
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    // The short form of a length (RFC 7011 section 7).
+    let bytes = &text.as_bytes()[..text.len().min(254)];
+    out.push(bytes.len() as u8);
+    out.extend(bytes);
 }
 
 /// Appends a template record.

@@ -49,8 +49,11 @@ fn traces_name_the_nat_rule_and_what_it_changes() {
     if !are_possible() {
         return;
     }
-    let net = Net::new('t');
-    let daemon = net.start(&net.config(true, ""));
+    let (net, folder) = (Net::new('t'), tempfile::tempdir().unwrap());
+    let eve = folder.path().join("eve.json");
+    let monitor = format!("[engine]\nflow_monitor = {{ eve = {eve:?}, idle_timeout = 1 }}\n");
+    let rule = "[[rule]]\nname = \"probe\"\nfrom = \"switch\"\nmatch = { protocol = \"udp\", destination_ports = 9 }\nallow = true\n";
+    let daemon = net.start(&net.config(true, rule).replacen("[engine]\n", &monitor, 1));
     let (internet, app) = (INTERNET.parse().unwrap(), "10.0.0.12".parse().unwrap());
 
     let published = follow(&daemon, "tcp dst port 8080 and tcp[tcpflags] = tcp-syn");
@@ -80,4 +83,18 @@ fn traces_name_the_nat_rule_and_what_it_changes() {
     let steps = hypothetical(&daemon, "app", &datagram);
     assert!(steps.iter().any(|step| is_it(step)), "{expected}: {steps:#?}");
     assert_eq!(steps.last().unwrap(), "sent on port uplink");
+
+    // So does the record of the flow.
+    daemon.until("the flow has its record, with its translation", |_| {
+        let text = std::fs::read_to_string(&eve).unwrap_or_default();
+        // The last line may not be whole yet.
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let nat = serde_json::json!({
+            "src_ip": ROUTER, "src_port": 5555, "dest_ip": INTERNET, "dest_port": 9,
+        });
+        lines.any(|line| {
+            let (verdict, rule) = (&line["flow"]["verdict"], &line["flow"]["rule"]);
+            line["src_port"] == 5555 && line["nat"] == nat && verdict == "forwarded" && rule == "probe"
+        })
+    });
 }

@@ -1,7 +1,8 @@
-//! What NAT makes of a packet, for traces.
+//! What NAT makes of packets, for traces and records of flows.
 
-use netvm_conntrack::{Half, Tuple};
-use netvm_wire::VlanId;
+use netvm_conntrack::{Half, Tuple, Zone};
+use netvm_flowmon::{Endpoints, Record};
+use netvm_wire::{FiveTuple, FlowKey, VlanId};
 
 use super::WorkerConnections;
 use crate::ids::PortId;
@@ -19,6 +20,29 @@ pub(crate) struct Passage {
 }
 
 impl WorkerConnections {
+    /// Adds to the record of a flow of this zone what its packets become.
+    pub(crate) fn complete(&self, record: &mut Record, zone: Zone) {
+        let Endpoints::Ip(ends) = record.endpoints() else { return };
+        let key = FlowKey {
+            source: ends.source,
+            destination: ends.destination,
+            source_port: ends.source_port,
+            destination_port: ends.destination_port,
+            protocol: ends.protocol,
+            ..FlowKey::EMPTY
+        };
+        let Some((connection, is_reply)) = self.table.with_ends(&key, zone) else { return };
+        let there = if is_reply { connection.original() } else { connection.reply() };
+        let becomes = FiveTuple {
+            source: there.destination,
+            destination: there.source,
+            source_port: there.destination_port,
+            destination_port: there.source_port,
+            protocol: there.protocol,
+        };
+        record.translated = Some(becomes).filter(|becomes| *becomes != ends);
+    }
+
     /// What becomes of a packet there; `None`: nothing.
     pub(crate) fn translated(&self, nat: &Nat, at: Passage) -> Option<Translated> {
         let Passage { half, port, of, vlan } = at;
