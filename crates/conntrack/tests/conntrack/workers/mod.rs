@@ -215,6 +215,32 @@ fn an_end_inside_has_one_end_outside_with_all_workers() {
 }
 
 #[test]
+fn a_subscriber_has_its_blocks_with_all_workers_together() {
+    let mut workers = Workers::new(4);
+    let mut outside = BTreeSet::new();
+    for port in 1000..1400 {
+        let first = First {
+            rule: Rule::Blocks,
+            protocol: IpProto::UDP,
+            host: 1,
+            port,
+            remote: 1,
+            remote_port: 53,
+            is_inwards: false,
+        };
+        match workers.begin(0, &first.frame(None), Rule::Blocks) {
+            Ok(connection) => {
+                workers.check(&connection);
+                outside.insert((connection.reply().destination, connection.reply().destination_port));
+            }
+            Err(refusal) => assert_eq!(refusal, Refusal::NoPort),
+        }
+    }
+    let blocks: BTreeSet<_> = outside.iter().map(|(address, port)| (*address, port / 16)).collect();
+    assert_eq!((outside.len(), blocks.len()), (8 * 16, 8));
+}
+
+#[test]
 fn two_workers_that_begin_and_end_connections_at_once_give_no_port_twice() {
     let shared = Shared::new(&config()).unwrap();
     shared.allow_workers(2).unwrap();

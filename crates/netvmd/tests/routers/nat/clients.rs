@@ -194,11 +194,10 @@ fn connections_outlive_changes_of_cores() {
         return;
     }
     let net = Net::new('c');
-    let config = |cores: &str| {
-        let config = net.config(false, "");
-        let one = config.lines().filter(|line| !line.starts_with("cores = ")).collect::<Vec<_>>();
-        one.join("\n").replacen("[engine]\n", &format!("[engine]\ncores = {cores}\n"), 1)
-    };
+    let own = net.config(false, "");
+    let others: Vec<&str> = own.lines().filter(|line| !line.starts_with("cores = ")).collect();
+    let config =
+        |cores: &str| others.join("\n").replacen("[engine]\n", &format!("[engine]\ncores = {cores}\n"), 1);
     let daemon = net.start(&config("[0]"));
     let _peers = peers(&net.far);
     let (change, changes) = mpsc::channel::<()>();
@@ -263,7 +262,7 @@ fn customers_of_a_cgnat_have_ports_of_their_own_blocks() {
         return;
     }
     let net = Net::new('g');
-    let daemon = net.start_with_pool(&net.config(false, &blocks(super::PAGE, "toml")[2]));
+    let daemon = net.start_with_pool(&net.config(false, &blocks(super::PAGE, "toml")[3]));
     let peers = peers(&net.internet);
     let mut seen = Vec::new();
     for host in [&net.app, &net.web] {
