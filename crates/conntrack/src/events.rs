@@ -73,8 +73,8 @@ pub struct Event {
 impl Event {
     /// What happened to a connection at this tick.
     pub(crate) fn new(happened: Happened, connection: &Connection, at: u32) -> Self {
-        let Connection { tuples: [original, reply], from, rule, packets, bytes, created: begun, .. } =
-            *connection;
+        let Connection { from, rule, bytes, created: begun, .. } = *connection;
+        let ([original, reply], packets) = (connection.tuples(), connection.packets());
         let is_of_block = connection.has_block() && !connection.has_other_destination();
         Self { happened, at, begun, original, reply, from, rule, packets, bytes, is_of_block }
     }

@@ -10,6 +10,9 @@
 //! - [`Connections::track`] creates nothing. A connection begins with [`Connections::confirm`], after rules have
 //!   accepted its packet, so packets that rules drop leave no trace.
 //! - Both directions are in the index, so one look-up finds connection and direction.
+//! - A connection stores a number of the caller for each direction ([`Connections::set_decided`]): the same look-up
+//!   finds what the caller has decided.
+//! - A connection takes 206 bytes: 192 in its slot, and 14 in the index.
 //! - A full table evicts the connection that has waited for longest for its handshake or first answer, or since it was
 //!   closed. Others are never evicted. Quotas bound what a source prefix, a port or a zone can have.
 //! - Ageing costs the same at any time: a hand passes some slots with each [`Connections::expire`], and a look-up that
@@ -31,6 +34,7 @@
 
 mod config;
 mod connection;
+mod decided;
 mod events;
 mod index;
 mod mapped;
@@ -95,4 +99,8 @@ pub struct Tracked {
     pub proxy: ByProxy,
     /// The ports of a later fragment, which the first one had.
     pub ports: Option<[u16; 2]>,
+    /// What the caller has decided on earlier packets of this direction ([`Connections::set_decided`]), whose ends
+    /// were the same. `None`: nothing, or this packet is a later fragment, an ICMP error about another one, or was
+    /// forwarded by a kernel.
+    pub decided: Option<u32>,
 }

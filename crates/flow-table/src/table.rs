@@ -1,32 +1,14 @@
-//! Memory of a table: allocated and initialised once, never moved.
+//! [`Table`] and [`Array`]: values by index.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::fmt;
-use std::marker::PhantomData;
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
-use thiserror::Error;
-
-/// Bytes of a huge page of x86-64 and, with pages of 4 KiB, of Arm.
-const HUGE_PAGE: usize = 2 << 20;
-
-/// Memory is insufficient for a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("no memory for a table of {bytes} bytes")]
-pub struct NoMemory {
-    /// Size in bytes.
-    pub bytes: usize,
-}
+use crate::memory::{Memory, NoMemory};
 
 /// A boxed slice of 2^n values, on huge pages if the kernel has them and the table fills at least one. Indexes wrap, so
 /// a lookup needs no bounds check.
-pub struct Table<T> {
-    first: NonNull<T>,
-    /// Length minus one.
-    mask: usize,
-    owns: PhantomData<T>,
-}
+#[derive(Debug)]
+pub struct Table<T>(Memory<T>);
 
 impl<T: Copy> Table<T> {
     /// 2^`order` copies of `value`. Ends the process if there is no memory, as a [`Vec`] does.
@@ -43,72 +25,29 @@ impl<T: Copy> Table<T> {
     /// # Errors
     /// [`NoMemory`].
     pub fn try_new(value: T, order: u32) -> Result<Self, NoMemory> {
-        const { assert!(size_of::<T>() > 0) };
-        let too_large = NoMemory { bytes: usize::MAX };
-        let len = 1usize.checked_shl(order).ok_or(too_large)?;
-        let layout = Self::layout(len).ok_or(too_large)?;
-        // SAFETY: the layout is not empty: at least one value, and values are not zero-sized.
-        let first = NonNull::new(unsafe { alloc(layout) }.cast::<T>());
-        let first = first.ok_or(NoMemory { bytes: layout.size() })?;
-        if layout.align() == HUGE_PAGE {
-            advise_huge(first.cast(), layout.size());
-        }
-        for place in 0..len {
-            // SAFETY: `layout` has room for `len` values with sufficient alignment.
-            unsafe { first.add(place).write(value) };
-        }
-        Ok(Self { first, mask: len - 1, owns: PhantomData })
+        let len = 1usize.checked_shl(order).ok_or(NoMemory { bytes: usize::MAX })?;
+        Memory::try_new(value, len).map(Self)
     }
 }
 
 impl<T> Table<T> {
-    /// The layout of `len` values; `None` on overflow.
-    fn layout(len: usize) -> Option<Layout> {
-        let layout = Layout::array::<T>(len).ok()?;
-        let huge = layout.size() >= HUGE_PAGE;
-        layout.align_to(if huge { HUGE_PAGE } else { 64 }).ok()
-    }
-
     /// The value at a wrapped index.
     #[inline(always)]
     #[must_use]
     pub fn at(&self, place: usize) -> &T {
-        // SAFETY: `new` wrote `mask + 1` values, a power of two, so the masked index is in range.
-        unsafe { self.first.add(place & self.mask).as_ref() }
+        self.0.at_wrapped(place)
     }
 
     /// The value at a wrapped index, mutable.
     #[inline(always)]
     pub fn at_mut(&mut self, place: usize) -> &mut T {
-        // SAFETY: as in `at`; `self` is borrowed mutably.
-        unsafe { self.first.add(place & self.mask).as_mut() }
+        self.0.at_wrapped_mut(place)
     }
 
     /// Prefetches cache line `line` of the value at a wrapped index.
     #[inline(always)]
     pub fn prefetch(&self, place: usize, line: usize) {
-        prefetch(self.first.as_ptr().wrapping_add(place & self.mask).wrapping_byte_add(line * 64));
-    }
-}
-
-/// Advice only: without free huge pages the kernel uses small ones.
-fn advise_huge(first: NonNull<u8>, bytes: usize) {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the range was just allocated and is not shared, and the advice changes no content.
-    unsafe {
-        use rustix::mm::{Advice, madvise};
-        let _ = madvise(first.as_ptr().cast(), bytes, Advice::LinuxHugepage);
-    }
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = (first, bytes);
-}
-
-impl<T> Drop for Table<T> {
-    fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len()) {
-            // SAFETY: allocated in `new` with this layout; T is Copy there, so values need no drop.
-            unsafe { dealloc(self.first.as_ptr().cast(), layout) };
-        }
+        self.0.prefetch(place & self.0.last(), line);
     }
 }
 
@@ -117,47 +56,66 @@ impl<T> Deref for Table<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` wrote `mask + 1` values there, which live as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.mask + 1) }
+        &self.0
     }
 }
 
 impl<T> DerefMut for Table<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.mask + 1) }
+        &mut self.0
     }
 }
 
-impl<T> fmt::Debug for Table<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("values", &self.len()).finish_non_exhaustive()
+/// A boxed slice of any length, for tables too large for a power of two; otherwise like [`Table`]. An index beyond it
+/// is that of the last value.
+#[derive(Debug)]
+pub struct Array<T>(Memory<T>);
+
+impl<T: Copy> Array<T> {
+    /// This many copies of `value`, and at least one. Touches all pages here, so that the first packets need not.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn try_new(value: T, len: usize) -> Result<Self, NoMemory> {
+        Memory::try_new(value, len).map(Self)
     }
 }
 
-// SAFETY: a Table owns its values, as a Box of a slice does.
-unsafe impl<T: Send> Send for Table<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Table<T> {}
-
-/// Prefetches the line at `place` for reading and writing. Any address is permitted; the processor ignores invalid
-/// ones.
-#[inline(always)]
-fn prefetch<T>(place: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch accesses nothing and cannot fault; SSE is in every x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+impl<T> Array<T> {
+    /// The value at an index.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, index: usize) -> &T {
+        self.0.at(index)
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+
+    /// The value at an index, mutable.
+    #[inline(always)]
+    pub fn at_mut(&mut self, index: usize) -> &mut T {
+        self.0.at_mut(index)
+    }
+
+    /// Prefetches cache line `line` of the value at an index.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize, line: usize) {
+        self.0.prefetch(index, line);
+    }
+}
+
+impl<T> Deref for Array<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::HUGE_PAGE;
 
     #[test]
     fn every_value_is_initialised_and_writable() {
@@ -177,5 +135,21 @@ mod tests {
         for order in [60, 63, 64, u32::MAX] {
             assert!(Table::try_new(0u64, order).is_err());
         }
+    }
+
+    #[test]
+    fn an_array_has_its_own_length_and_ends_at_its_last_value() {
+        for len in [0, 1, 3, 1000, 300_001] {
+            let mut array = Array::try_new(7u64, len).unwrap();
+            let last = len.max(1) - 1;
+            assert!(array.iter().all(|value| *value == 7) && array.len() == last + 1);
+            *array.at_mut(last) = 8;
+            assert_eq!(
+                (*array.at(last), *array.at(usize::MAX), *array.at(last / 2)),
+                (8, 8, array[last / 2])
+            );
+            array.prefetch(last, 0);
+        }
+        assert!(Array::try_new(0u64, usize::MAX / 4).is_err());
     }
 }

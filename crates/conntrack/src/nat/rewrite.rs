@@ -40,8 +40,8 @@ impl Connection {
     #[must_use]
     pub fn change(&self, half: Half, is_reply: bool) -> Change {
         let direction = usize::from(is_reply);
-        let old = half.end_of(&self.tuples[direction]);
-        let new = if self.is_nat64() { old } else { half.end_of(&self.tuples[1 - direction].reversed()) };
+        let old = half.end_of(self.tuple(direction));
+        let new = if self.is_nat64() { old } else { half.end_of(&self.tuple(1 - direction).reversed()) };
         Change { half, old, new }
     }
 

@@ -6,7 +6,7 @@
 //!   16  destination of the original tuple   16      68  ports of the reply tuple     2 × u16
 //!   32  source of the reply tuple           16      72  protocols of the tuples       2 × u8
 //!   48  destination of the reply tuple      16      74  kinds of ICMP queries         2 × u8
-//!   76  zone                               u16     104  packets by direction         2 × u64
+//!   76  zone                               u16     104  packets by direction, 48 bit 2 × u64
 //!   78  port number                        u16     120  bytes by direction           2 × u64
 //!   80  rule                               u32     136  state of TCP or SCTP, then zeros   48
 //!   84  age                                u32     184  zeros                          8
@@ -23,7 +23,7 @@
 
 use netvm_wire::{Address, IpProto};
 
-use crate::connection::{Connection, Origin};
+use crate::connection::{Connection, Origin, Status};
 use crate::mapped::Mapped;
 use crate::packet::tuple::{Tuple, Zone};
 use crate::protocol::{ProxyPhase, SAVED_SCTP, SAVED_TCP, Sctp, Tcp, Transport};
@@ -126,9 +126,9 @@ impl SavedConnection {
     /// Its record.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let it = &self.connection;
+        let (it, packets) = (&self.connection, self.connection.packets());
         let mut record = [0; Self::SIZE];
-        for (n, tuple) in it.tuples.iter().enumerate() {
+        for (n, tuple) in it.tuples().iter().enumerate() {
             let Tuple { source, destination, source_port, destination_port, protocol, query, .. } = *tuple;
             put(&mut record, ADDRESSES + 32 * n, &source.v6_bits().to_be_bytes());
             put(&mut record, ADDRESSES + 32 * n + 16, &destination.v6_bits().to_be_bytes());
@@ -136,25 +136,25 @@ impl SavedConnection {
             put(&mut record, PORTS + 4 * n + 2, &destination_port.to_le_bytes());
             record[PROTOCOLS + n] = protocol.0;
             record[QUERIES + n] = query;
-            put(&mut record, PACKETS + 8 * n, &it.packets[n].to_le_bytes());
+            put(&mut record, PACKETS + 8 * n, &packets[n].to_le_bytes());
             put(&mut record, BYTES + 8 * n, &it.bytes[n].to_le_bytes());
         }
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        let flags = flag(it.is_answered, ANSWERED)
-            | flag(it.is_settled, SETTLED)
+        let flags = flag(it.is_answered(), ANSWERED)
+            | flag(it.is_settled(), SETTLED)
             | u32::from(it.mapped.byte()) << MAPPED;
         let words = [(RULE, it.rule), (AGE, it.age(0)), (LEFT, it.deadline), (FLAGS, flags)];
         for (at, word) in words {
             put(&mut record, at, &word.to_le_bytes());
         }
-        put(&mut record, ZONE, &it.tuples[0].zone.0.to_le_bytes());
+        put(&mut record, ZONE, &it.original().zone.0.to_le_bytes());
         put(&mut record, PORT, &it.from.to_le_bytes());
         match it.transport {
             Transport::Tcp(tcp) => put(&mut record, TRANSPORT, &tcp.to_bytes()),
             Transport::Sctp(sctp) => put(&mut record, TRANSPORT, &sctp.to_bytes()),
             Transport::Other => {}
         }
-        if it.transport.proxy() != ProxyPhase::None {
+        if it.transport().proxy() != ProxyPhase::None {
             put(&mut record, PROXIED, &it.older.to_le_bytes());
             put(&mut record, PROXIED + 4, &it.newer.to_le_bytes());
         }
@@ -182,23 +182,23 @@ impl SavedConnection {
             && has_query(reply, 1)
             && original.reversed().query == reply.query
             && left <= i32::MAX.cast_unsigned();
-        let connection = Connection {
-            tuples,
-            packets: pair_at(record, PACKETS),
-            bytes: pair_at(record, BYTES),
-            transport,
+        let begun = Connection::of(tuples, transport);
+        let status = begun.status.with(Status::ANSWERED, flags & ANSWERED != 0);
+        let mut connection = Connection {
             created: 0u32.wrapping_sub(u32_at(record, AGE)),
             deadline: left,
             older,
             newer,
             rule: u32_at(record, RULE),
             from: u16_at(record, PORT),
-            is_answered: flags & ANSWERED != 0,
-            is_translated: *reply != original.reversed(),
             mapped: Mapped::of_byte((flags >> MAPPED) as u8)?,
-            is_settled: flags & SETTLED != 0,
-            ..Connection::FREE
+            status: status.with(Status::SETTLED, flags & SETTLED != 0),
+            ..begun
         };
+        connection.set_reply(*reply);
+        let packets = pair_at(record, PACKETS);
+        connection.set_counts(packets, pair_at(record, BYTES));
+        let is_sound = is_sound && connection.packets() == packets;
         is_sound.then_some(Self { connection })
     }
 }

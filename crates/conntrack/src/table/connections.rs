@@ -10,6 +10,7 @@ use super::bounds::slots::Slots;
 use crate::Packet;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};
+use crate::decided::Decided;
 use crate::events::{Cause, Event, Happened};
 use crate::index::Index;
 use crate::packet::fragments::Fragments;
@@ -97,6 +98,7 @@ pub struct Connections {
     pub(super) proxied: Option<ProxyTable>,
     /// The slot that [`Connections::expire`] looks at next.
     hand: u32,
+    pub(super) decided: Decided,
     pub(super) ended: Ended,
     pub(super) begun: u64,
     pub(super) events: Option<Queue<Event>>,
@@ -144,6 +146,7 @@ impl Connections {
             fragments: Fragments::new(config.fragments)?,
             proxied: None,
             hand: 0,
+            decided: Decided::default(),
             ended: Ended::default(),
             begun: 0,
             events: Queue::new(config.events, Event::NONE)?,
@@ -159,7 +162,7 @@ impl Connections {
 
     /// The connection with this tuple; ends it if its time is over.
     pub(super) fn find(&mut self, kind: &Kind, now: u32) -> Option<Found> {
-        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == kind.tuple;
+        let is_it = |it: u32| *self.slots.get(it >> 1).tuple((it & 1) as usize) == kind.tuple;
         let it = self.index.find(kind.hash, is_it)?;
         let found = Found { slot: it >> 1, direction: (it & 1) as usize };
         if self.slots.get(found.slot).has_expired(now) {
@@ -171,7 +174,7 @@ impl Connections {
 
     /// Whether there is a connection with this tuple, also one whose time is over.
     pub(super) fn has(&self, tuple: &Tuple) -> bool {
-        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == *tuple;
+        let is_it = |it: u32| self.slots.get(it >> 1).tuple((it & 1) as usize) == tuple;
         self.index.find(tuple.hash(&self.hasher), is_it).is_some()
     }
 
@@ -182,7 +185,7 @@ impl Connections {
     pub(super) fn add(&mut self, new: &Connection) -> u32 {
         self.counts.add(&self.hasher, &Origins::of(new));
         let slot = self.slots.add(new);
-        for (direction, tuple) in new.tuples.iter().enumerate() {
+        for (direction, tuple) in new.tuples().iter().enumerate() {
             self.index.insert(tuple.hash(&self.hasher), slot << 1 | direction as u32);
         }
         slot
@@ -192,10 +195,10 @@ impl Connections {
         let connection = *self.slots.get(slot);
         self.remove_mappings(&connection);
         self.disclaim(&connection);
-        for (direction, tuple) in connection.tuples.iter().enumerate() {
+        for (direction, tuple) in connection.tuples().iter().enumerate() {
             self.index.remove(tuple.hash(&self.hasher), slot << 1 | direction as u32);
         }
-        self.counts.remove(&self.hasher, &Origins::of(&connection), connection.stage);
+        self.counts.remove(&self.hasher, &Origins::of(&connection), connection.status.stage());
         self.slots.remove(slot);
     }
 
@@ -226,6 +229,22 @@ impl Connections {
         }
     }
 
+    /// Stores a number, below 2^31 - 1, for one direction of a connection, if it still lives. It is there until
+    /// the connection gets other ends ([`Connections::settle_source`]), goes to another table, or all are forgotten.
+    pub fn set_decided(&mut self, id: ConnectionId, is_reply: bool, number: u32) {
+        let stored = self.decided.stored(number).filter(|_| self.get(id).is_some());
+        if let Some(stored) = stored {
+            self.slots.get_mut(id.slot).decided[usize::from(is_reply)] = stored;
+        }
+    }
+
+    /// Forgets all numbers at once, so that they can have another meaning. Returns false, and forgets none, if
+    /// [`Connections::expire`] has not passed all slots since the last time.
+    #[must_use]
+    pub const fn forget_decided(&mut self) -> bool {
+        self.decided.forget(self.slots.most)
+    }
+
     /// Ends the connections whose time is over, among the next `budget` slots. Returns how many it ended.
     pub fn expire(&mut self, now: u32, budget: u32) -> u32 {
         self.now = now;
@@ -233,8 +252,9 @@ impl Connections {
         for _ in 0..budget.min(self.slots.most) {
             let slot = self.hand;
             self.hand = if slot + 1 < self.slots.most { slot + 1 } else { 0 };
-            let connection = self.slots.get(slot);
-            if connection.in_use && connection.has_expired(now) {
+            let connection = self.slots.get_mut(slot);
+            self.decided.pass(&mut connection.decided);
+            if connection.is_in_use() && connection.has_expired(now) {
                 self.close(slot, Cause::Expired);
                 count += 1;
             }

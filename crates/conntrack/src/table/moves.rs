@@ -32,10 +32,10 @@ impl Connections {
     /// A connection as it is outside of the table, where it has no neighbours: there is room for what the SYN proxy
     /// knows of it.
     fn outside(&self, slot: u32, connection: &Connection) -> Connection {
-        let is_proxied = connection.transport.proxy() != ProxyPhase::None;
+        let is_proxied = connection.transport().proxy() != ProxyPhase::None;
         let Proxied { sequence: older, times: newer } =
             if is_proxied { self.proxied(slot) } else { Proxied::default() };
-        Connection { older, newer, ..*connection }
+        Connection { older, newer, decided: [0; 2], ..*connection }
     }
 
     /// Adds a saved connection, with its mapping, whatever the rules and pools are now. Quotas hold, and a full table
@@ -46,7 +46,7 @@ impl Connections {
     pub fn restore(&mut self, saved: &SavedConnection, now: u32) -> Result<ConnectionId, Refusal> {
         self.now = now;
         let connection = saved.at(now);
-        if connection.tuples.iter().any(|tuple| self.has(tuple)) {
+        if connection.tuples().iter().any(|tuple| self.has(tuple)) {
             return Err(Refusal::NoPort);
         }
         self.make_room(&connection, now)?;
@@ -71,7 +71,7 @@ impl Connections {
         if self.slots.is_full() {
             return Err(Refusal::Full);
         }
-        let is_taken = connection.tuples.iter().any(|tuple| self.has(tuple));
+        let is_taken = connection.tuples().iter().any(|tuple| self.has(tuple));
         if is_taken || !self.claim(connection) {
             return Err(Refusal::NoPort);
         }

@@ -14,7 +14,7 @@ use netvm_wire::Address;
 use super::confirm::Begins;
 use super::connections::{Connections, Refusal};
 use super::translate::{Choose, Wanted, target_ends};
-use crate::connection::{Connection, ConnectionId, Origin};
+use crate::connection::{Connection, ConnectionId, Origin, Status};
 use crate::mapped::Filtering;
 use crate::nat::{End, Inside, Mappings, Pool};
 use crate::nat64::{self, Counterpart, Ends, Front, Original, Prefix, Translated, Untranslatable};
@@ -103,10 +103,10 @@ impl Connections {
         nat64: &Nat64<'_>,
         mappings: Option<&Mappings>,
     ) -> Result<(), Refusal> {
-        let original = new.tuples[0];
+        let original = *new.original();
         let protocol = nat64::counterpart(original.protocol, original.source.is_v4());
         let forward = Tuple { protocol: protocol.ok_or(Refusal::NotTranslatable)?, ..original };
-        (new.is_translated, new.is_settled) = (true, true);
+        new.status |= Status::SETTLED;
         if original.source.is_v4() {
             self.lead_to_host(new, forward, LeadBy { prefix: &nat64.prefix, mappings })
         } else {
@@ -130,7 +130,7 @@ impl Connections {
     fn lead_to_host(&self, new: &mut Connection, forward: Tuple, by: LeadBy<'_>) -> Result<(), Refusal> {
         let LeadBy { prefix, mappings } = by;
         let mappings = mappings.ok_or(Refusal::NotTranslatable)?;
-        let Tuple { protocol, zone, .. } = new.tuples[0];
+        let Tuple { protocol, zone, .. } = *new.original();
         let host_of = |address: Address, port: u16| {
             let outside = Inside { end: End { address, port }, protocol, zone };
             mappings.inside_of(&self.hasher, &outside)
@@ -146,7 +146,7 @@ impl Connections {
         let source_port = if forward.query == 0 { forward.source_port } else { host.port };
         let (destination, destination_port) = (host.address, host.port);
         let forward = Tuple { source, destination, source_port, destination_port, ..forward };
-        new.tuples[1] = forward.reversed();
+        new.set_reply(forward.reversed());
         if let Some(kind) = self.mapping_of(mappings, &target_ends(new)) {
             new.mapped = new.mapped.with_target(kind);
         }
@@ -167,7 +167,7 @@ impl Connection {
     /// no address, from the host.
     fn other_ends(&self, next: &NextPacket<'_>, prefix: &Prefix) -> [Ends; 2] {
         let direction = usize::from(next.is_reply);
-        let (here, there) = (&self.tuples[direction], &self.tuples[1 - direction]);
+        let (here, there) = (self.tuple(direction), self.tuple(1 - direction));
         let ends_of = |it: &Tuple| {
             let ports = it.has_port().then_some([it.source_port, it.destination_port]);
             Ends { source: it.source, destination: it.destination, ports }

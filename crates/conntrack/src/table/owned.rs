@@ -56,21 +56,21 @@ impl Connections {
             return true;
         }
         let is_claimed = self.claim_answers(new);
-        if is_claimed && before.tuples[1] != new.tuples[0].reversed() {
-            self.disclaim_tuple(&before.tuples[1]);
+        if is_claimed && *before.reply() != new.original().reversed() {
+            self.disclaim_tuple(before.reply());
         }
         is_claimed
     }
 
     fn claim_original(&self, connection: &Connection) -> bool {
-        let original = &connection.tuples[0];
+        let original = connection.original();
         self.owners.of(Hash::of(original).value()) == self.worker || self.add_exception(original)
     }
 
     /// Those of a translated connection could be another one's with another worker, unless a mapping says whose they
     /// are.
     fn claim_answers(&self, connection: &Connection) -> bool {
-        let [original, reply] = &connection.tuples;
+        let (original, reply) = (connection.original(), connection.reply());
         let is_mapped =
             connection.mapped.has_source() && (connection.is_nat64() || !connection.has_other_destination());
         *reply == original.reversed()
@@ -84,7 +84,7 @@ impl Connections {
 
     /// Undoes [`Connections::claim`].
     pub(super) fn disclaim(&self, connection: &Connection) {
-        connection.tuples.iter().for_each(|tuple| self.disclaim_tuple(tuple));
+        connection.tuples().iter().for_each(|tuple| self.disclaim_tuple(tuple));
     }
 
     fn disclaim_tuple(&self, tuple: &Tuple) {
@@ -98,6 +98,6 @@ impl Connection {
     /// The worker that owns it, by the hash of its original direction.
     #[must_use]
     pub const fn owner(&self, owners: &FlowOwners) -> u8 {
-        owners.of(Hash::of(&self.tuples[0]).value())
+        owners.of(Hash::of(&self.original).value())
     }
 }

@@ -3,7 +3,7 @@
 use netvm_wire::{ConnState, IpProto};
 
 use super::connections::{Connections, Found};
-use crate::connection::Connection;
+use crate::connection::{Connection, Status};
 use crate::packet::fragments::FragmentOf;
 use crate::packet::headers::{segment, transport};
 use crate::packet::kind::{Kind, Relation};
@@ -22,6 +22,7 @@ pub(super) const NEW: Tracked = Tracked {
     is_translated: false,
     proxy: ByProxy::Nothing,
     ports: None,
+    decided: None,
 };
 const INVALID: Tracked = Tracked { state: ConnState::Invalid, ..NEW };
 
@@ -37,8 +38,8 @@ impl Connections {
                 self.index.prefetch(kind.hash);
             }
             for kind in &kinds[..packets.len()] {
-                if let Some(it) = self.index.find(kind.hash, |_| true) {
-                    self.slots.prefetch(it >> 1);
+                if let Some(it) = self.index.likely(kind.hash) {
+                    self.slots.prefetch(it >> 1, kind.tuple.protocol);
                 }
             }
             for ((packet, kind), tracked) in packets.iter().zip(&kinds).zip(tracked) {
@@ -59,14 +60,16 @@ impl Connections {
         let kind = Kind { hash: other.hash(&self.hasher), tuple: other, ..kind };
         let Found { slot, direction } = self.find(&kind, now)?;
         let found = Found { slot, direction: 1 - direction };
-        Some(match kind.relation {
+        let tracked = match kind.relation {
             Relation::About => self.track_error(&kind, found),
             // The ports are those of the packet.
             Relation::LaterOf => {
                 self.track_later(packet, &Kind { tuple: other.reversed(), ..kind }, Some(found))
             }
             Relation::Of | Relation::None => self.track_known(packet, found, now),
-        })
+        };
+        // Its ends may be other ones than those of a packet that was tracked before.
+        Some(Tracked { decided: None, ..tracked })
     }
 
     pub(super) fn track_one(&mut self, packet: &Packet<'_>, kind: &Kind, now: u32) -> Tracked {
@@ -87,14 +90,15 @@ impl Connections {
 
     fn track_known(&mut self, packet: &Packet<'_>, found: Found, now: u32) -> Tracked {
         let Found { slot, direction } = found;
-        let handled = match &mut self.slots.get_mut(slot).transport {
+        let connection = self.slots.get_mut(slot);
+        let handled = match connection.transport() {
             Transport::Tcp(_) => match self.track_segment(packet, found, now) {
                 Ok(handled) => handled,
                 Err(tracked) => return tracked,
             },
-            Transport::Sctp(sctp) => match sctp_packet(packet) {
-                Some(packet) => sctp.handle(direction, &packet),
-                None => Handled::Invalid,
+            Transport::Sctp(_) => match (&mut connection.transport, sctp_packet(packet)) {
+                (Transport::Sctp(sctp), Some(packet)) => sctp.handle(direction, &packet),
+                _ => Handled::Invalid,
             },
             Transport::Other => Handled::Valid,
         };
@@ -139,7 +143,6 @@ impl Connections {
 
     /// The connection that a packet with this tuple begins, not yet in the table.
     pub(super) fn begin(&self, packet: &Packet<'_>, tuple: &Tuple) -> Option<Connection> {
-        let tuples = [*tuple, tuple.reversed()];
         let transport = match tuple.protocol {
             IpProto::TCP => Transport::Tcp(Tcp::begin(&segment(packet)?, self.config.pick_up)?),
             IpProto::SCTP => Transport::Sctp(Sctp::begin(&sctp_packet(packet)?)?),
@@ -147,7 +150,7 @@ impl Connections {
             IpProto::ICMP | IpProto::ICMPV6 if tuple.query & 1 != 0 => return None,
             _ => Transport::Other,
         };
-        Some(Connection { tuples, transport, ..Connection::FREE })
+        Some(Connection::of([*tuple, tuple.reversed()], transport))
     }
 
     /// A later fragment. Without a connection, it is what the first one was: rules decide the same, and the first one
@@ -162,7 +165,7 @@ impl Connections {
             }
             None => NEW,
         };
-        Tracked { ports, ..tracked }
+        Tracked { ports, decided: None, ..tracked }
     }
 
     /// An error about a packet that its receiver has sent.
@@ -170,7 +173,7 @@ impl Connections {
         let Found { slot, direction } = found;
         let connection = self.slots.get(slot);
         let sender = 1 - direction;
-        let may_have_sent = |number| match &connection.transport {
+        let may_have_sent = |number| match connection.transport() {
             Transport::Tcp(tcp) => tcp.may_have_sent(sender, self.sequence_of_error(found, number)),
             Transport::Sctp(sctp) => sctp.may_have_sent(sender, number),
             Transport::Other => true,
@@ -178,19 +181,20 @@ impl Connections {
         if kind.number.is_some_and(|number| !may_have_sent(number)) {
             return INVALID;
         }
-        Tracked { state: ConnState::Related, ..self.seen(found) }
+        // The rules may decide otherwise.
+        Tracked { state: ConnState::Related, decided: None, ..self.seen(found) }
     }
 
     fn count(&mut self, packet: &Packet<'_>, Found { slot, direction }: Found) {
-        let connection = self.slots.get_mut(slot);
-        connection.packets[direction] += 1;
-        connection.bytes[direction] += packet.length as u64;
+        self.slots.get_mut(slot).count(direction, packet.length);
     }
 
     /// Counts a packet, which may be an answer.
     pub(super) fn passes(&mut self, packet: &Packet<'_>, found: Found) {
         self.count(packet, found);
-        self.slots.get_mut(found.slot).is_answered |= found.direction == 1;
+        if found.direction == 1 {
+            self.slots.get_mut(found.slot).status |= Status::ANSWERED;
+        }
         self.follow_stage(found.slot);
     }
 
@@ -204,15 +208,17 @@ impl Connections {
 
     pub(super) fn seen(&self, Found { slot, direction }: Found) -> Tracked {
         let is_reply = direction == 1;
-        let is_answered = is_reply || self.slots.get(slot).is_answered;
-        let state = if is_answered { ConnState::Established } else { ConnState::New };
         let connection = self.slots.get(slot);
-        let is_translated = connection.is_translated;
-        let proxy = match connection.transport.proxy() {
+        let is_answered = is_reply || connection.is_answered();
+        let state = if is_answered { ConnState::Established } else { ConnState::New };
+        let is_translated = connection.is_translated();
+        let proxy = match connection.transport().proxy() {
             ProxyPhase::None => ByProxy::Nothing,
             _ => ByProxy::Translates,
         };
-        Tracked { state, connection: Some(self.id(slot)), is_reply, is_translated, proxy, ports: None }
+        let decided = self.decided.of(connection.decided[direction]);
+        let connection = Some(self.id(slot));
+        Tracked { state, connection, is_reply, is_translated, proxy, ports: None, decided }
     }
 }
 

@@ -14,7 +14,7 @@ impl Connections {
     #[must_use]
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         let connection = self.slots.get(id.slot);
-        (connection.in_use && connection.serial == id.serial).then_some(connection)
+        (connection.is_in_use() && connection.serial == id.serial).then_some(connection)
     }
 
     /// The connection with this [`ConnectionId::note`], if it still lives: unless 65,536 others have used its slot
@@ -23,7 +23,7 @@ impl Connections {
     pub fn noted(&self, (slot, serial): (u32, u16)) -> Option<ConnectionId> {
         let lives = slot < self.slots.most && {
             let connection = self.slots.get(slot);
-            connection.in_use && connection.serial as u16 == serial
+            connection.is_in_use() && connection.serial as u16 == serial
         };
         lives.then(|| self.id(slot))
     }
@@ -34,7 +34,7 @@ impl Connections {
     pub fn with_ends(&self, key: &FlowKey, zone: Zone) -> Option<(&Connection, bool)> {
         let ports = Ports { numbers: [key.source_port, key.destination_port], query: 0 };
         let tuple = Tuple::of(key, ports, zone);
-        let is_it = |it: u32| self.slots.get(it >> 1).tuples[(it & 1) as usize] == tuple;
+        let is_it = |it: u32| self.slots.get(it >> 1).tuple((it & 1) as usize) == &tuple;
         let it = self.index.find(tuple.hash(&self.hasher), is_it)?;
         Some((self.slots.get(it >> 1), it & 1 == 1))
     }
@@ -49,7 +49,7 @@ impl Connections {
         let end = first.saturating_add(count).min(self.slots.most);
         let live = move |slot: &u32| {
             let connection = self.slots.get(*slot);
-            connection.in_use && !connection.has_expired(now)
+            connection.is_in_use() && !connection.has_expired(now)
         };
         (first..end).filter(live).map(|slot| (self.id(slot), self.slots.get(slot)))
     }
@@ -66,7 +66,7 @@ impl Connections {
     /// Ends all connections in `count` slots from `first` on, before the table itself goes, so that each has an event.
     pub fn end_slots(&mut self, first: u32, count: u32) {
         for slot in first..first.saturating_add(count).min(self.slots.most) {
-            if self.slots.get(slot).in_use {
+            if self.slots.get(slot).is_in_use() {
                 self.close(slot, Cause::TableEnded);
             }
         }

@@ -1,6 +1,7 @@
 //! Connection tracking: by protocol, against a model and the kernel, and when it is flooded.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod decided;
 mod events;
 mod flood;
 mod kernel;

@@ -44,7 +44,7 @@ fn packets_and_bytes_are_counted_by_direction() {
     rig.pass(&udp(true));
     rig.pass(&udp(true));
     let (connection, length) = (rig.only(), udp(true).len() as u64);
-    assert_eq!((connection.packets, connection.bytes), ([1, 2], [length, 2 * length]));
+    assert_eq!((connection.packets(), connection.bytes), ([1, 2], [length, 2 * length]));
     assert_eq!(connection.original().source.to_string(), CLIENT);
     assert_eq!(connection.reply().source.to_string(), SERVER);
 }

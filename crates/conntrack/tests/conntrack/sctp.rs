@@ -113,7 +113,7 @@ fn an_association_goes_through_its_states() {
             assert_eq!(rig.pass(&frame), Established);
             assert_eq!(state(&rig), after);
         }
-        assert_eq!((rig.table.incomplete(), rig.only().packets), (1, if first { [3, 5] } else { [5, 3] }));
+        assert_eq!((rig.table.incomplete(), rig.only().packets()), (1, if first { [3, 5] } else { [5, 3] }));
         rig.wait(11);
         assert_eq!(rig.look(&client(&[chunk(DATA)])).state, Invalid);
         assert_eq!(rig.pass(&frame(false, 0, &[offer(INIT, 9)])), New);
@@ -128,7 +128,7 @@ fn packets_without_the_tag_are_invalid() {
             assert_eq!(rig.pass(&frame(is_server, 77, &[offer(kind, 1)])), Invalid, "{kind}");
         }
     }
-    assert_eq!((state(&rig), rig.only().packets), ("established", [2, 2]));
+    assert_eq!((state(&rig), rig.only().packets()), ("established", [2, 2]));
     // An end that knows no tag of its own reflects that of the packet.
     let reflected = Chunk { flags: REFLECTED, ..chunk(ABORT) };
     assert_eq!(rig.pass(&frame(true, TAGS[1], &[reflected])), Invalid);
@@ -188,7 +188,7 @@ fn a_repeated_init_does_not_lengthen_a_life() {
         assert_eq!(rig.pass(&frame(false, 0, &[offer(INIT, 5)])), New);
         rig.wait(4);
     }
-    assert_eq!((rig.only().left(rig.now), rig.only().packets), (20, [2, 0]));
+    assert_eq!((rig.only().left(rig.now), rig.only().packets()), (20, [2, 0]));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_connection_goes_through_its_states() {
         assert_eq!(state(&rig), after);
     }
     assert_eq!(rig.table.incomplete(), 1, "it may be evicted");
-    assert_eq!(rig.only().packets, [4, 3]);
+    assert_eq!(rig.only().packets(), [4, 3]);
     rig.wait(121);
     assert_eq!(rig.look(&client(ACK, 2, 2).frame()).state, New, "mid-stream");
 }
@@ -96,7 +96,7 @@ fn segments_outside_of_the_windows_are_invalid() {
         Invalid,
         "an old acknowledgment"
     );
-    assert_eq!(rig.only().packets, [4, 2]);
+    assert_eq!(rig.only().packets(), [4, 2]);
 }
 
 #[test]

@@ -1,16 +1,17 @@
 //! The slots of connections: free ones, and the list of those that may be evicted, the oldest first.
 
-use netvm_flow_table::{NoMemory, Table};
+use netvm_flow_table::{Array, NoMemory};
+use netvm_wire::IpProto;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Status};
 use crate::protocol::Stage;
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Slots {
-    slots: Table<Connection>,
-    /// Slots that may be used; the table has a power of two.
+    slots: Array<Connection>,
+    /// How many there are.
     pub(crate) most: u32,
     /// Slots that were used at least once.
     used: u32,
@@ -25,8 +26,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     pub(crate) fn new(most: u32) -> Result<Self, NoMemory> {
-        let order = most.max(1).next_power_of_two().trailing_zeros();
-        let slots = Table::try_new(Connection::FREE, order)?;
+        let slots = Array::try_new(Connection::FREE, most as usize)?;
         let (free, oldest, newest) = (NONE, NONE, NONE);
         Ok(Self { slots, most: most.max(1), used: 0, free, oldest, newest, in_use: 0, evictable: 0 })
     }
@@ -39,8 +39,11 @@ impl Slots {
         self.slots.at_mut(slot as usize)
     }
 
-    pub(crate) fn prefetch(&self, slot: u32) {
-        (0..3).for_each(|line| self.slots.prefetch(slot as usize, line));
+    /// Prefetches what a packet of this protocol needs of a connection.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, slot: u32, protocol: IpProto) {
+        let lines = if matches!(protocol, IpProto::TCP | IpProto::SCTP) { 3 } else { 2 };
+        (0..lines).for_each(|line| self.slots.prefetch(slot as usize, line));
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -63,7 +66,8 @@ impl Slots {
             slot
         };
         let serial = self.get(slot).serial.wrapping_add(1);
-        *self.get_mut(slot) = Connection { serial, in_use: true, stage: Stage::HalfOpen, ..*connection };
+        let status = (connection.status | Status::IN_USE).at(Stage::HalfOpen);
+        *self.get_mut(slot) = Connection { serial, status, ..*connection };
         self.in_use += 1;
         self.link(slot);
         slot
@@ -74,7 +78,8 @@ impl Slots {
     pub(crate) fn follow_stage(&mut self, slot: u32) -> [Stage; 2] {
         let connection = self.get_mut(slot);
         let after = connection.reached();
-        let before = std::mem::replace(&mut connection.stage, after);
+        let before = connection.status.stage();
+        connection.status = connection.status.at(after);
         match [before, after].map(|stage| stage == Stage::Open) {
             [false, true] => self.unlink(slot),
             [true, false] => self.link(slot),
@@ -85,7 +90,7 @@ impl Slots {
 
     /// Frees a slot.
     pub(crate) fn remove(&mut self, slot: u32) {
-        if self.get(slot).stage != Stage::Open {
+        if !self.get(slot).is_assured() {
             self.unlink(slot);
         }
         let (serial, older) = (self.get(slot).serial, self.free);

@@ -9,7 +9,7 @@ use netvm_wire::{Address, FlowHasher};
 use self::ports::Chosen;
 pub(super) use self::ports::Wanted;
 use crate::Packet;
-use crate::connection::{Connection, ConnectionId, Origin};
+use crate::connection::{Connection, ConnectionId, Origin, Status};
 use crate::events::Happened;
 use crate::mapped::{Filtering, Mapped};
 use crate::nat::{End, Ends, Inside, Mappings, Pool, Target, Translation, can_be_translated, has_free_ports};
@@ -56,9 +56,11 @@ impl Connections {
     /// # Errors
     /// [`Refusal`]; the connection is as it was.
     pub fn settle_source(&mut self, id: ConnectionId, sources: &[Pool]) -> Result<(), Refusal> {
-        let Some(connection) = self.get(id).filter(|it| !it.is_settled).copied() else { return Ok(()) };
-        let [original, before] = connection.tuples;
-        let mut new = Connection { is_settled: true, ..connection };
+        let Some(connection) = self.get(id).filter(|it| !it.is_settled()).copied() else { return Ok(()) };
+        let [original, before] = connection.tuples();
+        // With other ends, rules may decide otherwise.
+        let mut new = Connection { decided: [0; 2], ..connection };
+        new.status |= Status::SETTLED;
         let shared = Arc::clone(&self.shared);
         let mut mappings = if sources.is_empty() { None } else { shared.mappings() };
         if !sources.is_empty() {
@@ -67,10 +69,9 @@ impl Connections {
             }
             let wanted = Wanted { original, forward: before.reversed(), current: Some(before) };
             self.choose_for(&mut new, &wanted, Choose { pools: sources, mappings: mappings.as_deref() })?;
-            new.is_translated = new.tuples[1] != original.reversed();
         }
-        let is_moved = new.tuples[1] != before;
-        if is_moved && (self.has(&new.tuples[1]) || !self.claim_moved(&connection, &new)) {
+        let is_moved = *new.reply() != before;
+        if is_moved && (self.has(new.reply()) || !self.claim_moved(&connection, &new)) {
             return Err(Refusal::NoPort);
         }
         if !self.add_source_mapping(&new, mappings.as_deref_mut()) {
@@ -80,7 +81,7 @@ impl Connections {
         if is_moved {
             let number = id.slot << 1 | 1;
             self.index.remove(before.hash(&self.hasher), number);
-            self.index.insert(new.tuples[1].hash(&self.hasher), number);
+            self.index.insert(new.reply().hash(&self.hasher), number);
         }
         *self.slots.get_mut(id.slot) = new;
         if is_moved {
@@ -103,7 +104,7 @@ impl Connections {
         translation: Translation<'_>,
         mappings: Option<&Mappings>,
     ) -> Result<(), Refusal> {
-        let [original, _] = new.tuples;
+        let original = *new.original();
         if !can_be_translated(original.protocol) {
             return Err(Refusal::NotTranslatable);
         }
@@ -115,7 +116,7 @@ impl Connections {
                 return Err(Refusal::NotTranslatable);
             }
             forward.destination_port = port;
-            new.tuples[1] = forward.reversed();
+            new.set_reply(forward.reversed());
             if let Some(kind) = mappings.and_then(|mappings| self.mapping_of(mappings, &target_ends(new))) {
                 new.mapped = new.mapped.with_target(kind);
             }
@@ -124,8 +125,7 @@ impl Connections {
             let pools = translation.sources;
             self.choose_for(new, &Wanted { original, forward, current: None }, Choose { pools, mappings })?;
         }
-        new.is_translated = new.tuples[1] != original.reversed();
-        new.is_settled = !translation.sources.is_empty();
+        new.status.set(Status::SETTLED, !translation.sources.is_empty());
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Connections {
         let Choose { pools, mappings } = among;
         let mappings = mappings.ok_or(Refusal::NoPort)?;
         let Chosen { forward, block_size, filtering } = self.choose_source(wanted, pools, mappings)?;
-        new.tuples[1] = forward.reversed();
+        new.set_reply(forward.reversed());
         if wanted.original.has_port() {
             new.mapped = new.mapped.with_source(block_size, filtering);
         }
@@ -218,14 +218,14 @@ const fn inside(original: &Tuple, outside: &Tuple) -> Inside {
 
 /// The mapping of the source of a connection.
 const fn source_ends(connection: &Connection) -> Ends {
-    let [original, reply] = &connection.tuples;
+    let (original, reply) = (connection.original(), connection.reply());
     let outside = End { address: reply.destination, port: reply.destination_port };
     Ends { inside: inside(original, reply), outside }
 }
 
 /// The mapping by which a connection leads to its target.
 pub(super) const fn target_ends(connection: &Connection) -> Ends {
-    let [original, reply] = &connection.tuples;
+    let (original, reply) = (connection.original(), connection.reply());
     let outside = End { address: original.destination, port: original.destination_port };
     Ends { inside: inside(reply, original), outside }
 }

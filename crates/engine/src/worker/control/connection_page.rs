@@ -65,7 +65,7 @@ impl ConnectionView {
             is_answered: connection.is_answered(),
             is_assured: connection.is_assured(),
             tcp: connection.tcp_ends(),
-            packets: connection.packets,
+            packets: connection.packets(),
             bytes: connection.bytes,
             age: seconds(connection.age(now)),
             left: seconds(connection.left(now)),
