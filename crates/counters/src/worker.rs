@@ -133,6 +133,13 @@ macro_rules! connections {
                 }
                 {
                     #[serde(default)]
+                    decided: u64, Packets,
+                        "Packets whose connection had the decision on them: neither the flow cache nor rules were \
+                         asked.";
+                    metric Counter "netvm_connections_decided_packets";
+                }
+                {
+                    #[serde(default)]
                     events_lost: u64, Number,
                         "Openings and closings of connections that the log and readers have missed, because there were \
                          too many for them at a time.";

@@ -22,6 +22,7 @@ const COUNTS: ConnectionCounts = ConnectionCounts {
     evicted: 700,
     flushed: 66,
     invalid: 9,
+    decided: 4000,
     events_lost: 3,
     log_lines: 2000,
     log_lost: 4,
@@ -169,6 +170,7 @@ fn counters_are_shown() {
         server.netvm(&["conn", "stats"]).good(),
         "connections: 1,234 of at most 65,536, 17 of them unanswered\nbegun: 5,000\n\
          ended: 3,000 by time-out, 700 evicted, 66 flushed\ninvalid packets: 9\n\
+         decided by their connections: 4,000 packets\n\
          log: 2,000 lines, 4 lost by a full or slow disk; events lost before: 3\n\
          collector: 5 events of NAT, 1,200 lost, as it was away or too slow\n"
     );

@@ -10,7 +10,7 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::Burst;
 use crate::worker::state::connections::WorkerConnections;
 use crate::worker::state::flows::Flows;
-use crate::worker::state::lookup_results::PacketGroup;
+use crate::worker::state::lookup_results::{PackedAction, PacketGroup};
 
 /// A path that finds the actions of a burst. All paths must find the same actions; `worker/tests/classify.rs` compares
 /// them with [`PerFlow`](super::per_flow::PerFlow).
@@ -46,6 +46,14 @@ impl<'a> Classifier<'a> {
         let Datapath { flows, connections, clock, is_dry, dry_state, .. } = dp;
         let connections = connections.as_deref_mut();
         Self { flows, connections, tick: clock.tick, is_dry: *is_dry, dry_state: *dry_state }
+    }
+
+    /// Stores the action of L2 switching of packet `n`, whose decision its connection has stored.
+    #[cold]
+    pub(crate) fn store_action(&mut self, n: usize, action: PackedAction) {
+        if let Some(connections) = self.connections.as_deref_mut() {
+            connections.store_action(n, action);
+        }
     }
 
     /// The time and policy generation of the lookups of a burst. Decisions of another policy are misses.

@@ -50,6 +50,10 @@ impl Switching {
             };
             last = Some((addresses, action));
             results.actions[n] = action.without_epoch();
+            if results.stored >> n & 1 == 1 {
+                cl.store_action(n, action);
+                continue;
+            }
             // Another flow of this burst may have taken the slot in the meantime.
             let entry = cl.flows.cache.entry(results.slots[n]);
             if entry.port() == port.0 && entry.key() == results.keys[n] {

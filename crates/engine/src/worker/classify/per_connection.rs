@@ -1,16 +1,19 @@
 //! The path of ports that track connections: finds the connection of each packet, whose state becomes a part of its
-//! key, and then the decision as [`PerFlow`](super::per_flow::PerFlow) does. Packets that rules accept may then begin
-//! connections. Packets that rules drop leave no trace in the table, so that a scan cannot fill it.
+//! key, and then the decision: that which its connection has [stored], or the one that
+//! [`PerFlow`](super::per_flow::PerFlow) finds. Packets that rules accept may then begin connections. Packets that
+//! rules drop leave no trace in the table, so that a scan cannot fill it.
 //!
-//! Cost: in addition to the reference path, a copy of each packet's first cache line (all headers of packets with more
-//! of them), a look-up of its connection, prefetched in bursts, and for new ones an insertion.
+//! Cost: a copy of each packet's first cache line (all headers of packets with more of them), and a look-up of its
+//! connection, prefetched in bursts, in place of that of its flow. For new connections both, the rules, and an
+//! insertion.
+
+mod stored;
 
 use dpdk::Batch;
 use netvm_conntrack::{Origin, Refusal, Zone};
 use netvm_wire::ConnState;
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
-use super::per_flow::look_up;
 use super::scope::Scope;
 use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_HALF_OPEN, OVER_QUOTA, Outcome, Tracking};
 use crate::worker::packet::keys::{read_front, read_key};
@@ -19,6 +22,7 @@ use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
 use crate::worker::state::connections::{Entrance, Headers, ReceivedBy, WorkerConnections, rule_number};
 use crate::worker::state::lookup_results::{Action, LookupResults, PackedAction};
+use stored::find_decisions;
 
 pub(crate) struct PerConnection {
     pub(crate) tracking: Tracking,
@@ -54,7 +58,9 @@ impl Classify for PerConnection {
             None => expect(cl.dry_state, burst),
         }
         note_states(scope, burst);
-        look_up(cl, scope, burst);
+        // The kernel of a router may have translated some ends already.
+        let other = if self.tracking.is_from_kernel { u64::MAX } else { failed };
+        find_decisions(cl, scope, other, burst);
         if let Some(connections) = cl.connections.as_deref_mut() {
             if scope.snapshot.policy.has_syn_proxy && !cl.is_dry {
                 answer_clients(connections, self, scope, burst);

@@ -32,8 +32,14 @@ impl Classify for PerFlow {
 /// Finds the actions for the keys of a burst.
 #[inline(always)]
 pub(crate) fn look_up(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) {
+    find_flows(cl, scope, burst.batch.len(), &mut burst.results);
+    finish(cl, scope, burst);
+}
+
+/// Finds the actions of packets that have their decisions.
+#[inline(always)]
+pub(crate) fn finish(cl: &mut Classifier<'_>, scope: &Scope<'_>, burst: &mut Burst) {
     let count = burst.batch.len();
-    find_flows(cl, scope, count, &mut burst.results);
     if let Some(guard) = scope.guard {
         inspect(guard, burst.batch.as_slice().iter(), &mut burst.results);
     }

@@ -1,5 +1,6 @@
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
+mod decisions;
 mod families;
 mod log;
 mod nat;
@@ -25,14 +26,18 @@ use crate::nat::Nat;
 use crate::policy::Tracking;
 use crate::worker::packet::keys::HEADER_BYTES;
 use crate::worker::packet::mark::{OfConnection, connection_of, set_connection, state_of};
+pub(crate) use decisions::Deciding;
+use decisions::Decisions;
 pub(crate) use families::Entrance;
 use log::{BLOCK_EVENTS, EVENTS, EventLog};
 pub use log::{LogEvent, NoPort};
 use syn_proxy::{CookieCounts, SynProxy};
 pub(crate) use translated::Passage;
 
-/// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds.
+/// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds. For a larger table a 256th of it,
 const SLOTS_PER_TICK: u32 = 256;
+/// of which so many at once, in some tens of microseconds, and the others with packets, one for each.
+const SLOTS_AT_ONCE: u32 = 8192;
 
 /// The room for blocks of ports of all workers: each has so many mappings on average.
 const MAPPINGS_PER_BLOCK: u32 = 16;
@@ -72,6 +77,7 @@ struct Counted {
     begun: u64,
     ended: Ended,
     invalid: u64,
+    decided: u64,
     events_lost: u64,
     cookies: CookieCounts,
 }
@@ -90,12 +96,18 @@ pub(crate) struct WorkerConnections {
     targets: [Option<Target>; BURST],
     /// What the counters have of this table.
     counted: Counted,
+    /// What connections have stored.
+    decisions: Decisions,
     /// Packets that were invalid so far.
     invalid: u64,
+    /// Packets that had stored decisions so far.
+    decided: u64,
     /// The tick of the burst.
     now: u32,
     /// The tick at which the hand last moved.
     last_tick: u32,
+    /// Slots that the hand has to pass.
+    slots_to_pass: u32,
     /// Gets what happens to connections.
     log: EventLog,
 }
@@ -132,9 +144,12 @@ impl WorkerConnections {
             syn_proxy: SynProxy::new(),
             targets: [None; BURST],
             counted: Counted::default(),
+            decisions: Decisions::new(),
             invalid: 0,
+            decided: 0,
             now: 0,
             last_tick: 0,
+            slots_to_pass: 0,
             log: EventLog::default(),
         })
     }
@@ -167,6 +182,7 @@ impl WorkerConnections {
             track_forwarded(table, &packets, now, tracked);
         }
         drop(packets);
+        self.pass_slots(now, count as u32);
         self.now = now;
         self.targets = [None; BURST];
         self.keys[..count].copy_from_slice(&keys[..count]);
@@ -238,7 +254,10 @@ impl WorkerConnections {
     pub(crate) fn tick(&mut self, now: u32, counters: &ConnectionCounters) {
         let ticks = now.wrapping_sub(self.last_tick).clamp(1, 16);
         self.last_tick = now;
-        self.table.expire(now, ticks * SLOTS_PER_TICK.max(self.table.capacity() / 256));
+        let capacity = self.table.capacity();
+        let slots = self.slots_to_pass + ticks * SLOTS_PER_TICK.max(capacity / 256);
+        self.slots_to_pass = slots.min(capacity);
+        self.pass_slots(now, SLOTS_AT_ONCE);
         counters.connections.set(self.table.len().into());
         counters.unanswered.set(self.table.incomplete().into());
         // A worker may have had another table before.
@@ -246,6 +265,7 @@ impl WorkerConnections {
             begun: self.table.begun(),
             ended: self.table.ended(),
             invalid: self.invalid,
+            decided: self.decided,
             cookies: self.syn_proxy.counts,
             events_lost: self.table.events_lost() + self.log.lost_blocks,
         };
@@ -256,10 +276,18 @@ impl WorkerConnections {
         counters.evicted.add(now.ended.evicted - before.ended.evicted);
         counters.flushed.add(now.ended.flushed - before.ended.flushed);
         counters.invalid.add(now.invalid - before.invalid);
+        counters.decided.add(now.decided - before.decided);
         counters.events_lost.add(now.events_lost - before.events_lost);
         counters.cookies_sent.add(now.cookies.sent - before.cookies.sent);
         counters.cookies_accepted.add(now.cookies.accepted - before.cookies.accepted);
         counters.cookies_wrong.add(now.cookies.wrong - before.cookies.wrong);
+    }
+
+    /// The hand of the table passes the slots that it has to pass, at most so many.
+    fn pass_slots(&mut self, now: u32, most: u32) {
+        let slots = self.slots_to_pass.min(most);
+        self.table.expire(now, slots);
+        self.slots_to_pass -= slots;
     }
 
     /// Passes on what has happened to connections.

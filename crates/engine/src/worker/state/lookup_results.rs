@@ -144,6 +144,8 @@ pub(crate) struct LookupResults {
     pub(crate) actions: [PackedAction; BURST],
     /// Packets that are the first of their flow in this tick, one bit each.
     pub(crate) fresh: u64,
+    /// Packets whose decisions their connections have stored, one bit each; 0 but for the L2 lookup of these.
+    pub(crate) stored: u64,
 }
 
 impl LookupResults {
@@ -157,7 +159,18 @@ impl LookupResults {
             slots: [Slot::default(); BURST],
             actions: [PackedAction::AS_DECIDED; BURST],
             fresh: 0,
+            stored: 0,
         }
+    }
+
+    /// Exchanges all that is known of two packets and their flows, but for `fresh` and `stored`.
+    #[inline(always)]
+    pub(crate) fn swap(&mut self, one: usize, other: usize) {
+        self.keys.swap(one, other);
+        self.lengths.swap(one, other);
+        self.decisions.swap(one, other);
+        self.slots.swap(one, other);
+        self.actions.swap(one, other);
     }
 
     /// Bytes of the first `count` packets.

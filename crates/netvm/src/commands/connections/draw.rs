@@ -51,11 +51,12 @@ pub fn list(list: &ConnectionList, output: &Output) -> String {
 
 /// What was counted.
 pub fn counts(counts: &ConnectionCounts) -> String {
-    let ConnectionCounts { begun, expired, evicted, flushed, invalid, .. } = *counts;
-    let [begun, expired, evicted, flushed, invalid] = [begun, expired, evicted, flushed, invalid].map(count);
+    let ConnectionCounts { begun, expired, evicted, flushed, invalid, decided, .. } = *counts;
+    let [begun, expired, evicted] = [begun, expired, evicted].map(count);
+    let [flushed, invalid, decided] = [flushed, invalid, decided].map(count);
     let mut text = format!(
         "{}begun: {begun}\nended: {expired} by time-out, {evicted} evicted, {flushed} flushed\n\
-         invalid packets: {invalid}\n{}",
+         invalid packets: {invalid}\ndecided by their connections: {decided} packets\n{}",
         present(counts),
         cookies(counts)
     );

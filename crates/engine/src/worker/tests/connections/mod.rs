@@ -1,6 +1,7 @@
 //! Ports that track connections, in a whole worker: states in rules, and what begins a connection.
 
 mod nat;
+mod stored;
 
 use netvm_conntrack::ProxyTable;
 use netvm_model::{ConnectionsConfig, Forward, Host, PortConfig, PortPolicy};

@@ -37,7 +37,7 @@ fn host(lan: &str, wan: &str, rules: &str) -> Host {
 }
 
 /// Sources that leave by `WAN` get these ports of the address outside.
-fn masquerade(ports: [u16; 2]) -> NatRule {
+pub(super) fn masquerade(ports: [u16; 2]) -> NatRule {
     let outside = OUTSIDE.parse::<std::net::IpAddr>().unwrap().into();
     let action = NatAction::Source(SourceNat {
         addresses: NatAddresses::Ranges(vec![AddressRange { first: outside, last: outside }]),
@@ -54,7 +54,7 @@ fn masquerade(ports: [u16; 2]) -> NatRule {
 }
 
 /// Port 8080 of the address outside leads to port 80 of the server.
-fn publish(from: PortId) -> NatRule {
+pub(super) fn publish(from: PortId) -> NatRule {
     let target = NatTarget {
         address: Some(SERVER.parse::<std::net::IpAddr>().unwrap().into()),
         port: Some(80),

@@ -97,7 +97,7 @@ impl Rig {
         let memory = Arc::new(Memory::for_tests(512, 0, RING));
         worker.dp.memories.add(Arc::clone(&memory), Some(GROUP));
         worker.dp.nfs.add_group(GROUP);
-        let mut snapshot = snapshot(host);
+        let mut snapshot = snapshot(host, &Policy::default());
         let mut wires = Vec::new();
         for port in &host.ports {
             let wire = Arc::<Mutex<Wire>>::default();
@@ -243,6 +243,13 @@ impl Rig {
         self.events.pop().ok()
     }
 
+    /// Puts the rules of another host with the same ports in force.
+    pub(super) fn apply(&mut self, host: &Host) {
+        let before = &self.worker.snapshot;
+        let new = snapshot(host, &before.policy);
+        self.worker.snapshot = Arc::new(Snapshot { ports: before.ports.clone(), ..new });
+    }
+
     /// Closes a port.
     pub(super) fn close(&mut self, port: u16) {
         let retired = |event| matches!(event, Event::PortRetired(PortId(closed), Some(_)) if closed == port);
@@ -310,9 +317,10 @@ pub(super) fn port(n: u16, forward: Forward) -> PortConfig {
     PortConfig { policy, ..PortConfig::new(PortId(n), format!("p{n}"), PortKind::Sink) }
 }
 
-/// A snapshot with the compiled rules of a host.
-fn snapshot(host: &Host) -> Snapshot {
-    let policy = Compiler::new(eal_for_tests()).compile(host, &Policy::default()).unwrap();
+/// A snapshot with the compiled rules of a host, after others.
+fn snapshot(host: &Host, before: &Policy) -> Snapshot {
+    let mut policy = Compiler::new(eal_for_tests()).compile(host, before).unwrap();
+    policy.generation = before.generation + 1;
     let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
     let nat = Nat::of(host, &[]).map(Arc::new);
     let snapshot = Snapshot { policy: Arc::new(policy), hits, nat, ..Snapshot::default() };
