@@ -79,8 +79,8 @@ pub use policy::{
     RuleInfo, TraceReply, TraceRequest,
 };
 pub use router::{
-    AddRoutes, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo, RouteQuery,
-    RouterInfo, RouterInterfaceInfo, RouterRoutes,
+    AddRoutes, NatTargetInfo, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
+    RouteQuery, RouterInfo, RouterInterfaceInfo, RouterRoutes,
 };
 pub use vm::{StopVm, VmInfo, VmManualStart, VmState};
 

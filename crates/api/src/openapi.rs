@@ -350,8 +350,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        ConnectionCounts, FlowMonitorInfo, NfPackets, PuntInfo, RouterInterfaceInfo, ShareInfo, ThreadInfo,
-        TxQueueInfo, WorkerInfo,
+        ConnectionCounts, FlowMonitorInfo, NatTargetInfo, NfPackets, PuntInfo, RouterInterfaceInfo,
+        ShareInfo, ThreadInfo, TxQueueInfo, WorkerInfo,
     };
 
     /// A property of a schema, or of a part of it.
@@ -378,6 +378,7 @@ mod tests {
             of::<GroupInfo>(),
             of::<RouterInfo>(),
             of::<RouterInterfaceInfo>(),
+            of::<NatTargetInfo>(),
             of::<PuntInfo>(),
         ];
         assert_eq!(described.each_ref().map(|(_, table)| *table), TABLES);

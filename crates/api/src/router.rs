@@ -1,6 +1,6 @@
 //! Virtual routers.
 
-use netvm_counters::{INTERFACE, PUNT, ROUTER, shown};
+use netvm_counters::{INTERFACE, PUNT, ROUTER, TARGET, shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -69,6 +69,23 @@ netvm_counters::interface! { shown! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub punts: Vec<PuntInfo>,
     }
+} }
+
+netvm_counters::target! { shown! {
+    /// A target of NAT rules that netvmd checks.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    pub struct NatTargetInfo: TARGET {
+        /// Its address and port.
+        pub target: String,
+        /// The router from whose namespace netvmd connects to it; `None`: from netvmd's own.
+        pub router: Option<String>,
+        /// The rules that lead to it: names, or places in the file from 1.
+        pub rules: Vec<String>,
+        /// New connections may lead to it.
+        pub up: bool,
+        /// Why the last attempt failed; `None`: it did not.
+        pub problem: Option<String>,
+    } {}
 } }
 
 netvm_counters::punt! { shown! {

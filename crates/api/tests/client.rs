@@ -208,6 +208,7 @@ fn stats() -> Stats {
         stages: vec![stage],
         flow_monitor: None,
         connections: None,
+        nat_targets: Vec::new(),
     }
 }
 

@@ -14,6 +14,8 @@ pub enum Cause {
     Replaced,
     /// By [`Connections::end`](crate::Connections::end).
     Flushed,
+    /// NAT could not translate its first packet: by [`Connections::refuse`](crate::Connections::refuse).
+    Refused,
     /// With its table: by [`Connections::end_slots`](crate::Connections::end_slots).
     TableEnded,
 }
@@ -27,6 +29,7 @@ impl Cause {
             Self::Evicted => "evicted",
             Self::Replaced => "replaced",
             Self::Flushed => "flushed",
+            Self::Refused => "refused",
             Self::TableEnded => "table-ended",
         }
     }

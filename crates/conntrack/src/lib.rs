@@ -54,12 +54,13 @@ pub use connection::{Connection, ConnectionId, ConnectionState, Origin};
 pub use events::{Cause, Event, Happened};
 pub use mapped::Filtering;
 pub use nat::{
-    Allocation, BlockEvent, Change, Half, Incomplete, Pool, Rewrite, Target, Translation,
-    deterministic_inside_of,
+    Allocation, BlockEvent, Change, ContactTable, Half, Incomplete, Pool, Reserved, Rewrite, ServicePorts,
+    Target, Translation, deterministic_inside_of,
 };
 pub use netvm_flow_table::NoMemory;
 pub use packet::tuple::{Tuple, Zone};
 pub use protocol::TcpEnd;
+pub use queue::EventQueue;
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
 pub use syn_proxy::{ByProxy, MAX_PROXY_FRAME, Proved, ProxiedPacket, ProxyTable};
 pub use table::{Connections, Ended, Nat64, NextPacket, Refusal, Targets};

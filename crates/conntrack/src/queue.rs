@@ -1,6 +1,9 @@
-//! [`Queue`]: events that wait until somebody takes them, bounded.
+//! [`Queue`]: events that wait until somebody takes them, bounded; [`EventQueue`]: those of connections, as a table
+//! gets it.
 
 use netvm_flow_table::{NoMemory, Table};
+
+use crate::events::Event;
 
 /// Most events of any queue.
 const MAX_EVENTS: u32 = 1 << 24;
@@ -12,6 +15,19 @@ pub(crate) struct Queue<T> {
     first: u32,
     count: u32,
     lost: u64,
+}
+
+/// A queue for what happens to connections.
+pub struct EventQueue(pub(crate) Option<Queue<Event>>);
+
+impl EventQueue {
+    /// For at most so many events. Sets their memory aside.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(most: u32) -> Result<Self, NoMemory> {
+        Queue::new(most, Event::NONE).map(Self)
+    }
 }
 
 impl<T: Copy> Queue<T> {

@@ -10,7 +10,7 @@
 //!                 │       │        └ what to make
 //!                 │       └ words!, fields!, filled!, shown! or summed! of this crate, or a macro of the caller
 //!                 └ port, share, queue, chain, nf, thread, worker, monitor, connections, group, router, interface,
-//!                   punt
+//!                   target, punt
 //! ```
 //!
 //! An entry; the lines `metric` and `column` may be missing:
@@ -63,10 +63,11 @@ connections! { listed! { CONNECTIONS: "What is counted of tracked connections." 
 group! { listed! { GROUP: "What is counted of a trust group." } }
 router! { listed! { ROUTER: "What is counted of a virtual router." } }
 interface! { listed! { INTERFACE: "What is counted at an interface of a virtual router." } }
+target! { listed! { TARGET: "What is counted of a target of NAT rules that is checked." } }
 punt! { listed! { PUNT: "Packets for a router's kernel, by interface and reason." } }
 
 /// All tables.
-pub const TABLES: [&Table; 13] = [
+pub const TABLES: [&Table; 14] = [
     &PORT,
     &SHARE,
     &QUEUE,
@@ -79,6 +80,7 @@ pub const TABLES: [&Table; 13] = [
     &GROUP,
     &ROUTER,
     &INTERFACE,
+    &TARGET,
     &PUNT,
 ];
 

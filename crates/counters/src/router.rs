@@ -81,6 +81,31 @@ macro_rules! interface {
     };
 }
 
+/// What is counted of a target of NAT rules that netvmd checks.
+#[macro_export]
+macro_rules! target {
+    ($with:ident! $what:tt) => {
+        $with! {
+            $what
+            table { "netvm conn targets" ["router" "target"] }
+            netlib {}
+            counted {}
+            derived {
+                {
+                    checks: u64, Number, "Attempts of netvmd to open a TCP connection to the target.";
+                    metric Counter "netvm_nat_target_checks";
+                    column 1 "CHECKS";
+                }
+                {
+                    failed: u64, Number, "Attempts that the target refused or did not answer in time.";
+                    metric Counter "netvm_nat_target_failed_checks";
+                    column 2 "FAILED";
+                }
+            }
+        }
+    };
+}
+
 /// Packets for a router's kernel, by interface and reason.
 #[macro_export]
 macro_rules! punt {

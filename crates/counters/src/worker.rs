@@ -115,7 +115,7 @@ macro_rules! connections {
                     expired: u64, Number, "Connections that ended by a time-out.";
                     metric Counter "netvm_connections_ended" ["by" = "timeout"]:
                         "Connections that ended: by a time-out, evicted from a full table before they had an answer \
-                         or a complete handshake, or by `netvm conn flush`.";
+                         or a complete handshake, by `netvm conn flush`, or as NAT could not translate their first packet.";
                 }
                 {
                     evicted: u64, Number,
@@ -126,6 +126,13 @@ macro_rules! connections {
                 {
                     flushed: u64, Number, "Connections that `netvm conn flush` has ended.";
                     metric Counter "netvm_connections_ended" ["by" = "flush"];
+                }
+                {
+                    #[serde(default)]
+                    refused: u64, Number,
+                        "Connections that ended with their first packet, because NAT had no port for its source, or \
+                         cannot translate it.";
+                    metric Counter "netvm_connections_ended" ["by" = "nat"];
                 }
                 {
                     invalid: u64, Packets, "Packets with the state `invalid`.";

@@ -12,11 +12,14 @@ use crate::router::nat::NatRule;
 use crate::router::{RouterConfig, RouterInterface};
 use crate::vm::{Guest, VmConfig};
 
+mod health;
 mod landing;
+mod local;
 mod nat;
 mod numbering;
 mod punts;
 
+pub use health::CheckedTarget;
 pub use nat::Reach;
 pub use numbering::{assign_ids, new_rule_id};
 

@@ -29,7 +29,7 @@ pub use engine::{
     ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, FlowCacheConfig,
     FlowMonitorConfig, Group, Idle, LogSubject, MonitorTable, PolicyConfig, SwitchConfig,
 };
-pub use host::{Host, Reach, assign_ids, new_rule_id};
+pub use host::{CheckedTarget, Host, Reach, assign_ids, new_rule_id};
 pub use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
     MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,

@@ -31,6 +31,7 @@ const POLICY: &str = "netvm policy show";
 const FLOW: &str = "netvm flow list";
 const TOP_FLOWS: &str = "netvm flow top";
 const CONN: &str = "netvm conn list";
+const TARGETS: &str = "netvm conn targets";
 const MAC: &str = "netvm mac";
 const HISTORY: &str = "netvm config history";
 const EXPLAIN: &str = "netvm explain";
@@ -153,13 +154,14 @@ const LISTED: &[Column] = columns! {
         "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, \
          including instances that have ended.";
     "PID" of NF VM: "The process id of the NF or of the VM's QEMU; `-` if no process runs.";
-    "STATE" of NF VM CHAIN NEIGH CONN TOP:
+    "STATE" of NF VM CHAIN NEIGH CONN TARGETS TOP:
         "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), \
          starved (packets wait, and it gets no core), backoff (ended; netvmd restarts it after a pause), stopped, \
          external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down \
          (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). \
          Neighbour: heard, or stale (the kernel has not heard from it for a while). Connection: of TCP, such as \
-         syn-sent, established or time-wait; else unreplied, or replied.";
+         syn-sent, established or time-wait; else unreplied, or replied. Target of NAT: up, or down (new connections \
+         avoid it).";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS;
@@ -264,12 +266,16 @@ const LISTED: &[Column] = columns! {
     "REPLY PACKETS" of CONN: "Packets from the destination of the connection.";
     "REPLY BYTES" of CONN: "Bytes of the packets from the destination of the connection, without FCS.";
     "EXPIRES IN" of CONN: "Time until the connection expires if no packet comes.";
+    "TARGET" of TARGETS: "Address and port of the target.";
+    "NAT" of TARGETS: "The rules that lead to the target: their names, or places in the file.";
+    "PROBLEM" of TARGETS: "Why the last attempt to connect failed.";
     "MAC" of MAC ROUTES NEIGH:
         "The MAC address: learned by L2 switching, the router interface's, or the neighbour's.";
     "VLAN" of MAC ROUTES:
         "The VLAN of the address or interface; 0 if ports ignore VLANs, `-` for an untagged interface.";
 
-    "ROUTER" of ROUTER: "The name of the virtual router.";
+    "ROUTER" of ROUTER TARGETS:
+        "The name of the virtual router; of a target, the router from whose namespace netvmd connects to it.";
     "NAMESPACE" of ROUTER: "The network namespace of the router, for `ip netns exec`.";
     "INTERFACES" of ROUTER: "The names of the router's interfaces.";
     "IPV4 ROUTES" of ROUTER: "IPv4 routes of the router's kernel (table `main`).";

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use netvm_counters::{
-    CHAIN, CONNECTIONS, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, THREAD,
-    Table, WORKER,
+    CHAIN, CONNECTIONS, GROUP, INTERFACE, MONITOR, Metric, MetricKind, NF, PORT, PUNT, ROUTER, SHARE, TARGET,
+    THREAD, Table, WORKER,
 };
 
 macro_rules! metrics {
@@ -89,9 +89,11 @@ const PARTS: &[(&[&Table], &[Metric])] = &[
         },
     ),
     (
-        &[&ROUTER, &INTERFACE, &PUNT],
+        &[&ROUTER, &INTERFACE, &PUNT, &TARGET],
         metrics! {
             Gauge "netvm_router_routes" ["router" "family"]: "Routes of the router's kernel.";
+            Gauge "netvm_nat_target_up" ["router" "target"]:
+                "Whether new connections may lead to a target of NAT rules that netvmd checks.";
             Gauge "netvm_router_neighbours" ["router"]: "Neighbours with a known MAC address.";
         },
     ),

@@ -124,7 +124,7 @@ pub struct ClosedConnection {
     pub connection: LoggedConnection,
     /// When it began, in UTC, as in RFC 3339.
     pub begun: String,
-    /// Why it ended: `expired`, `evicted`, `replaced` or `flushed`.
+    /// Why it ended: `expired`, `evicted`, `replaced`, `flushed` or `refused`.
     pub why: String,
     /// Packets from the end that began it.
     pub packets: u64,

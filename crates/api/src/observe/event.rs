@@ -114,6 +114,10 @@ kinds! {
     PortReopened Info "port_reopened",
     /// The kernel refuses to signal eventfds asynchronously.
     WakesMayWait Warning "wakes_may_wait",
+    /// A target of NAT rules does not answer: new connections go to others.
+    TargetDown Warning "target_down",
+    /// A target of NAT rules answers again.
+    TargetUp Info "target_up",
     /// New connections were refused: a table is full, a quota is used up, or NAT cannot translate them.
     ConnectionsRefused Warning "connections_refused",
     /// Connections without an answer gave way to new ones, as a table is full.

@@ -244,6 +244,9 @@ pub struct Stats {
     /// Tracked connections, if a port tracks them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<crate::ConnectionCounts>,
+    /// Targets of NAT rules with `health`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nat_targets: Vec<crate::NatTargetInfo>,
 }
 
 /// Latencies of packets between two places, since they are measured: from the first request on, until a minute after

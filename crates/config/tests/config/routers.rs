@@ -1,5 +1,6 @@
 //! Virtual routers: how they are read, which errors there are, what plans say.
 
+mod local;
 mod publish;
 
 use netvm_config::{Kind, parse, parse_rules};

@@ -1,14 +1,19 @@
 //! Which end of a pool stands for which end inside.
 
+mod contacts;
+
 use netvm_flow_table::{NoMemory, Table};
 use netvm_wire::{Address, FlowHasher, IpProto};
 
 use super::blocks::{Blocks, NO_BLOCK, Place};
 use super::ends::{End, Ends, Inside};
 use crate::index::Index;
-use crate::mapped::Mapped;
+use crate::mapped::{Filtering, Mapped};
 use crate::numbers::Numbers;
 use crate::packet::tuple::Zone;
+
+pub(crate) use contacts::Contact;
+pub use contacts::ContactTable;
 
 #[derive(Clone, Copy)]
 struct Mapping {
@@ -37,6 +42,8 @@ pub(crate) struct Mappings {
     by_outside: Index,
     numbers: Numbers,
     pub(crate) blocks: Blocks,
+    /// `None`: nobody filters by address.
+    contacts: Option<ContactTable>,
 }
 
 impl Mappings {
@@ -45,7 +52,8 @@ impl Mappings {
         let order = most.max(1).next_power_of_two().trailing_zeros();
         let (by_inside, by_outside) = (Index::new(most)?, Index::new(most)?);
         let numbers = Numbers::new(most)?;
-        Ok(Self { mappings: Table::try_new(FREE, order)?, by_inside, by_outside, numbers, blocks })
+        let mappings = Table::try_new(FREE, order)?;
+        Ok(Self { mappings, by_inside, by_outside, numbers, blocks, contacts: None })
     }
 
     /// The port that stands for an end inside at an address of a pool.
@@ -56,6 +64,51 @@ impl Mappings {
         };
         let it = self.by_inside.find(hash_of(hasher, inside, inside.end), is_it)?;
         Some(self.mappings.at(it as usize).outside.port)
+    }
+
+    /// Notes from now on whom ends inside have sent to.
+    pub(crate) fn filter_by_address(&mut self, contacts: ContactTable) {
+        self.contacts = Some(contacts);
+    }
+
+    /// Counts a connection of a mapping that filters by address.
+    pub(crate) fn add_contact(&mut self, hasher: &FlowHasher, contact: &Contact) {
+        if let Some(contacts) = &mut self.contacts {
+            contacts.add(hasher, contact);
+        }
+    }
+
+    /// Undoes [`Mappings::add_contact`].
+    pub(crate) fn remove_contact(&mut self, hasher: &FlowHasher, contact: &Contact) {
+        if let Some(contacts) = &mut self.contacts {
+            contacts.remove(hasher, contact);
+        }
+    }
+
+    /// Whether a packet from an address to an end outside, which is of a mapping of this kind, reaches the end inside.
+    pub(crate) fn lets_in(&self, hasher: &FlowHasher, kind: Mapped, contact: &Contact) -> bool {
+        match kind.filtering() {
+            Filtering::AddressAndPort => false,
+            Filtering::EndpointIndependent => true,
+            Filtering::AddressDependent => {
+                self.contacts.as_ref().is_some_and(|contacts| contacts.has(hasher, contact))
+            }
+        }
+    }
+
+    /// The end of a pool that stands for an end inside, of those that `is_it` accepts.
+    pub(crate) fn outside_of(
+        &self,
+        hasher: &FlowHasher,
+        inside: &Inside,
+        is_it: impl Fn(End) -> bool,
+    ) -> Option<End> {
+        let fits = |it: u32| {
+            let mapping = self.mappings.at(it as usize);
+            mapping.inside == *inside && is_it(mapping.outside)
+        };
+        let it = self.by_inside.find(hash_of(hasher, inside, inside.end), fits)?;
+        Some(self.mappings.at(it as usize).outside)
     }
 
     /// The end inside that an end of a pool stands for, and the kind of the mapping.

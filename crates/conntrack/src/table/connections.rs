@@ -13,6 +13,7 @@ use crate::connection::{Connection, ConnectionId};
 use crate::decided::Decided;
 use crate::events::{Cause, Event, Happened};
 use crate::index::Index;
+use crate::nat::Reserved;
 use crate::packet::fragments::Fragments;
 use crate::packet::kind::Kind;
 use crate::packet::tuple::Tuple;
@@ -64,6 +65,8 @@ pub struct Ended {
     pub replaced: u64,
     /// By [`Connections::end`].
     pub flushed: u64,
+    /// By [`Connections::refuse`].
+    pub refused: u64,
 }
 
 impl Ended {
@@ -74,6 +77,7 @@ impl Ended {
             Cause::Evicted => Some(&mut self.evicted),
             Cause::Replaced => Some(&mut self.replaced),
             Cause::Flushed => Some(&mut self.flushed),
+            Cause::Refused => Some(&mut self.refused),
             Cause::TableEnded => None,
         }
     }
@@ -89,6 +93,8 @@ pub struct Connections {
     pub(super) owners: Arc<FlowOwners>,
     /// Its worker.
     pub(super) worker: u8,
+    /// Ends that no pool gives away.
+    pub(super) reserved: Arc<Reserved>,
     pub(super) slots: Slots,
     /// Slot and direction (the lowest bit) by tuple.
     pub(super) index: Index,
@@ -140,6 +146,7 @@ impl Connections {
             shared: Arc::clone(shared),
             owners: Arc::default(),
             worker,
+            reserved: Arc::default(),
             slots: Slots::new(sessions)?,
             index: Index::new(2 * sessions)?,
             counts: Counts::new(config.quotas, sessions)?,

@@ -15,8 +15,7 @@ use super::confirm::Begins;
 use super::connections::{Connections, Refusal};
 use super::translate::{Choose, Wanted, target_ends};
 use crate::connection::{Connection, ConnectionId, Origin, Status};
-use crate::mapped::Filtering;
-use crate::nat::{End, Inside, Mappings, Pool};
+use crate::nat::{Contact, End, Inside, Mappings, Pool};
 use crate::nat64::{self, Counterpart, Ends, Front, Original, Prefix, Translated, Untranslatable};
 use crate::packet::tuple::Tuple;
 use crate::{Packet, Tracked};
@@ -137,7 +136,9 @@ impl Connections {
         };
         let (host, kind) =
             host_of(forward.destination, forward.destination_port).ok_or(Refusal::NotTranslatable)?;
-        let is_allowed = kind.filtering() == Filtering::EndpointIndependent
+        let end = End { address: forward.destination, port: forward.destination_port };
+        let contact = Contact { outside: Inside { end, protocol, zone }, remote: forward.source };
+        let is_allowed = mappings.lets_in(&self.hasher, kind, &contact)
             || host_of(forward.source, forward.source_port).is_some_and(|(end, _)| !end.address.is_v4());
         if host.address.is_v4() || !is_allowed {
             return Err(Refusal::NotTranslatable);

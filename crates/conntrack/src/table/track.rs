@@ -4,6 +4,7 @@ use netvm_wire::{ConnState, IpProto};
 
 use super::connections::{Connections, Found};
 use crate::connection::{Connection, Status};
+use crate::nat::{End, Inside};
 use crate::packet::fragments::FragmentOf;
 use crate::packet::headers::{segment, transport};
 use crate::packet::kind::{Kind, Relation};
@@ -58,7 +59,8 @@ impl Connections {
         }
         let other = kind.tuple.reversed();
         let kind = Kind { hash: other.hash(&self.hasher), tuple: other, ..kind };
-        let Found { slot, direction } = self.find(&kind, now)?;
+        let found = self.find(&kind, now).or_else(|| self.find_settled(&kind, now));
+        let Found { slot, direction } = found?;
         let found = Found { slot, direction: 1 - direction };
         let tracked = match kind.relation {
             Relation::About => self.track_error(&kind, found),
@@ -70,6 +72,22 @@ impl Connections {
         };
         // Its ends may be other ones than those of a packet that was tracked before.
         Some(Tracked { decided: None, ..tracked })
+    }
+
+    /// The connection of answers that go to a source, as long as something else stands for it: of packets that wait in
+    /// the kernel for one next hop, the first that leaves decides what that is.
+    fn find_settled(&mut self, answer: &Kind, now: u32) -> Option<Found> {
+        let forwarded = answer.tuple.reversed();
+        let end = End { address: forwarded.source, port: forwarded.source_port };
+        let inside = Inside { end, protocol: forwarded.protocol, zone: forwarded.zone };
+        let answer_to = |outside: End| {
+            let forwarded = Tuple { source: outside.address, ..forwarded };
+            forwarded.with_source_port(outside.port).reversed()
+        };
+        let is_known = |outside: End| self.has(&answer_to(outside));
+        let outside = self.shared.mappings()?.outside_of(&self.hasher, &inside, is_known)?;
+        let tuple = answer_to(outside);
+        self.find(&Kind { hash: tuple.hash(&self.hasher), tuple, ..*answer }, now)
     }
 
     pub(super) fn track_one(&mut self, packet: &Packet<'_>, kind: &Kind, now: u32) -> Tracked {

@@ -7,7 +7,7 @@ use crate::connection::{Connection, ConnectionId};
 use crate::events::{Cause, Event};
 use crate::nat::BlockEvent;
 use crate::packet::tuple::{Ports, Tuple, Zone};
-use crate::queue::Queue;
+use crate::queue::{EventQueue, Queue};
 
 impl Connections {
     /// A connection, if it still lives.
@@ -56,9 +56,18 @@ impl Connections {
 
     /// Ends a connection, if it still lives. Returns whether it did.
     pub fn end(&mut self, id: ConnectionId) -> bool {
+        self.close_if_alive(id, Cause::Flushed)
+    }
+
+    /// Ends a connection that has just begun, as its first packet cannot be translated. Returns whether it lived.
+    pub fn refuse(&mut self, id: ConnectionId) -> bool {
+        self.close_if_alive(id, Cause::Refused)
+    }
+
+    fn close_if_alive(&mut self, id: ConnectionId, cause: Cause) -> bool {
         let lives = self.get(id).is_some();
         if lives {
-            self.close(id.slot, Cause::Flushed);
+            self.close(id.slot, cause);
         }
         lives
     }
@@ -70,6 +79,11 @@ impl Connections {
                 self.close(slot, Cause::TableEnded);
             }
         }
+    }
+
+    /// Queues events from now on, in place of [`Config::events`](crate::Config::events).
+    pub fn queue_events(&mut self, queue: EventQueue) {
+        self.events = queue.0;
     }
 
     /// Whether events are queued from now on, also those of blocks of all workers, if there is a queue. They are at

@@ -7,7 +7,7 @@ use netvm_wire::FlowHasher;
 
 use super::Exceptions;
 use crate::config::Config;
-use crate::nat::{Blocks, Mappings};
+use crate::nat::{Blocks, ContactTable, Mappings};
 
 /// What the tables of all workers share: the mappings of sources, and which connections are exceptions.
 pub struct Shared {
@@ -48,6 +48,14 @@ impl Shared {
             let _ = self.exceptions.set(Exceptions::new(most)?);
         }
         Ok(())
+    }
+
+    /// Notes from now on whom ends inside have sent to, for pools that filter by address. Without it, these filter by
+    /// address and port.
+    pub fn filter_by_address(&self, contacts: ContactTable) {
+        if let Some(mut mappings) = self.mappings() {
+            mappings.filter_by_address(contacts);
+        }
     }
 
     pub(crate) fn exceptions_if_any(&self) -> Option<&Exceptions> {

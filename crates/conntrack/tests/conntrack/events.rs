@@ -63,8 +63,12 @@ fn an_event_says_why_a_connection_ended() {
     assert_eq!(what(&mut rig), [Opened, Closed(Cause::Replaced), Opened]);
     rig.table.end_slots(0, 2);
     assert_eq!((what(&mut rig), rig.table.len()), (vec![Closed(Cause::TableEnded)], 0));
+    let refused = rig.confirm(&datagram(4)).unwrap();
+    assert!(rig.table.refuse(refused) && !rig.table.refuse(refused));
+    assert_eq!(what(&mut rig), [Opened, Closed(Cause::Refused)]);
     let ended = rig.table.ended();
-    assert_eq!((ended.expired, ended.evicted, ended.replaced, ended.flushed), (1, 1, 1, 1));
+    assert_eq!((ended.expired, ended.evicted, ended.replaced), (1, 1, 1));
+    assert_eq!((ended.flushed, ended.refused), (1, 1));
 }
 
 #[test]

@@ -117,6 +117,7 @@ impl Engine {
         self.nfs.forget_removed_roles(host);
         self.reaper.free(before);
         self.routers.follow(host, quotas);
+        self.targets.follow(host);
         self.nfs.dismiss_unconfigured(host, &mut self.notices);
         self.rules.adopt(policy, self.workers.len(), &self.reaper);
         self.connections.follow(host, tables, &mut self.workers);

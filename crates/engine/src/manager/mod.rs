@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use netvm_flowmon::Record;
 use netvm_flowmon::export::Heaviest;
-use netvm_model::{EngineConfig, Host};
+use netvm_model::{CheckedTarget, EngineConfig, Host};
 use netvm_region::Pages;
 use rtrb::Consumer;
 
@@ -50,6 +50,7 @@ mod views;
 mod workers;
 
 pub use crate::inflight::held::HeldPacket;
+use crate::nat::TargetHealth;
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use baselines::Baselines;
@@ -115,6 +116,7 @@ pub struct Engine {
     tracer: PacketTracer,
     connections: ConnectionTables,
     connection_readers: Readers<Found>,
+    targets: TargetHealth,
 }
 
 impl Engine {
@@ -149,6 +151,7 @@ impl Engine {
             tracer: PacketTracer::default(),
             connections: ConnectionTables::new(&config.connections),
             connection_readers: Readers::default(),
+            targets: TargetHealth::default(),
         })
     }
 
@@ -156,6 +159,12 @@ impl Engine {
     /// host is applied; keep the key secret.
     pub const fn set_mapping_key(&mut self, key: u64) {
         self.connections.set_mapping_key(key);
+    }
+
+    /// Has new connections avoid a target of NAT rules, or lead to it again. Established ones stay. Workers see it at
+    /// once, without a new snapshot.
+    pub fn set_target_health(&self, target: &CheckedTarget, is_healthy: bool) {
+        self.targets.set(target, is_healthy);
     }
 
     /// The configuration in force.
@@ -179,7 +188,8 @@ impl Engine {
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
         let Self { host, routers, rules, chains, captures, resizes, traces, nfs, workers, reaper, .. } = self;
-        let sources = Sources { host, routers, rules, chains, captures, owners: resizes.owners() };
+        let (owners, targets) = (resizes.owners(), &self.targets);
+        let sources = Sources { host, routers, rules, chains, captures, owners, targets };
         Publisher { sources, nfs, traces, workers, reaper }
     }
 

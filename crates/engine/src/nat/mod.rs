@@ -1,21 +1,27 @@
 //! NAT rules as workers ask them, once a connection. In: the rules of the configuration, and the addresses of routers'
 //! interfaces. Out: where the first packet of a connection leads, and what stands for its source.
 
+mod health;
 mod nat64;
+mod reserved;
 mod rules;
+mod targets;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use netvm_conntrack::{Connection, Pool, Target, Tuple};
-use netvm_model::{Host, NatRule};
+use netvm_conntrack::{Connection, Pool, Reserved, Target, Tuple};
+use netvm_model::{AddressRange, Host, NatRule, RouterConfig, RouterId};
 use netvm_wire::{Address, EtherType, FlowKey, PortRange, VlanId};
 
+pub(crate) use health::TargetHealth;
 pub(crate) use nat64::Nat64Path;
 
 use crate::ids::{PortId, put};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
-use rules::{DestinationRule, Interface, SourceRule, interfaces_on, own_addresses};
+use rules::{DestinationRule, Interface, Own, SourceRule, interfaces_on, own_addresses};
+use targets::Targets;
 
 /// The ports that stand for sources behind the port that they send to.
 const HAIRPIN_PORTS: PortRange = match PortRange::new(1024, u16::MAX) {
@@ -34,6 +40,10 @@ pub(crate) struct Nat {
     punts: PortBits,
     /// NAT64 of the routers that have interfaces on a port, by port.
     nat64: Vec<Option<Arc<Nat64Path>>>,
+    /// Ends that no pool gives away.
+    reserved: Arc<Reserved>,
+    /// IPv6 addresses for which routers answer neighbour discovery.
+    advertised: BTreeMap<RouterId, Box<[AddressRange]>>,
 }
 
 /// What stands for the source of a connection.
@@ -64,13 +74,20 @@ impl SourceChoice<'_> {
 }
 
 impl Nat {
-    /// The rules of a host; `None` if it has none. `routers` have the addresses of interfaces, by number.
-    pub(crate) fn of(host: &Host, routers: &[Option<Arc<RouterPath>>]) -> Option<Self> {
+    /// The rules of a host; `None` if it has none. `routers` have the addresses of interfaces, by number; `health` has
+    /// the targets that are down.
+    pub(crate) fn of(
+        host: &Host,
+        routers: &[Option<Arc<RouterPath>>],
+        health: &TargetHealth,
+    ) -> Option<Self> {
         if !host.translates() {
             return None;
         }
         let rules = || (0_u16..).zip(&host.nat);
-        let mut nat = Self { nat64: nat64::by_port(host), ..Self::default() };
+        let reserved = Arc::new(reserved::of(host, routers));
+        let advertised = host.routers.iter().map(|router| (router.id, advertised(host, router))).collect();
+        let mut nat = Self { nat64: nat64::by_port(host), reserved, advertised, ..Self::default() };
         for port in &host.ports {
             if host.punted_by(port.id).is_some() {
                 nat.punts.add(port.id);
@@ -82,7 +99,15 @@ impl Nat {
             let received = received.flat_map(|(number, rule)| {
                 let interfaces_of = on(rule);
                 let local = rule.local_to.map(|router| own_addresses(routers, router));
-                let rule = move |interface| DestinationRule::new(number, rule, interface, local.clone());
+                let targets = Targets::of(host, rule, health);
+                let rule = move |interface| {
+                    DestinationRule::new(
+                        number,
+                        rule,
+                        Own { interface, local: local.clone() },
+                        targets.clone(),
+                    )
+                };
                 interfaces_of.into_iter().filter_map(rule)
             });
             let sent = rules().filter(|(_, rule)| rule.matches.to.contains(&port.id));
@@ -99,6 +124,16 @@ impl Nat {
     /// Whether a port leads to the kernel of a router, which may send packets on: then their source is decided.
     pub(crate) fn is_to_kernel(&self, port: PortId) -> bool {
         self.punts.has(port)
+    }
+
+    /// The ends that no pool gives away.
+    pub(crate) const fn reserved(&self) -> &Arc<Reserved> {
+        &self.reserved
+    }
+
+    /// The IPv6 addresses for which a router answers neighbour discovery, beside those of its kernel.
+    pub(crate) fn advertised(&self, router: RouterId) -> &[AddressRange] {
+        self.advertised.get(&router).map_or(&[], |addresses| addresses)
     }
 
     /// NAT64 of the router that a port leads to.
@@ -160,6 +195,12 @@ fn key_of(tuple: &Tuple) -> FlowKey {
     let Tuple { source, destination, source_port, destination_port, protocol, .. } = *tuple;
     let ether_type = if source.is_v4() { EtherType::IPV4 } else { EtherType::IPV6 };
     FlowKey { source, destination, source_port, destination_port, protocol, ether_type, ..FlowKey::EMPTY }
+}
+
+/// The IPv6 addresses of NAT that a router takes for its own.
+fn advertised(host: &Host, router: &RouterConfig) -> Box<[AddressRange]> {
+    let local = host.local_prefixes(router);
+    local.into_iter().filter(|net| !net.is_v4()).map(AddressRange::from).collect()
 }
 
 /// The interfaces for which a rule differs at a port: those whose addresses it names, else none.

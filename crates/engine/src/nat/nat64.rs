@@ -7,6 +7,7 @@ use netvm_conntrack::{Nat64, Pool};
 use netvm_model::Host;
 use netvm_wire::{Address, FlowKey};
 
+use super::rules;
 use crate::ids::put;
 
 /// NAT64 of a router.
@@ -18,7 +19,11 @@ pub(crate) struct Nat64Path {
 
 impl Nat64Path {
     fn new(nat64: &netvm_model::Nat64) -> Option<Self> {
-        let pool = |range: &netvm_model::AddressRange| Pool::new(range.first, range.last, nat64.ports);
+        let filtering = rules::filtering(nat64.filtering);
+        let pool = |range: &netvm_model::AddressRange| Pool {
+            filtering,
+            ..Pool::new(range.first, range.last, nat64.ports)
+        };
         let pools = nat64.addresses.iter().map(pool).collect();
         Some(Self { prefix: Prefix::new(nat64.prefix).ok()?, pools })
     }

@@ -9,6 +9,7 @@ use netvm_model::{
 use netvm_wire::{Address, FlowKey, IpNet, PortRange, VlanId};
 
 use super::SourceChoice;
+use super::targets::Targets;
 use crate::ids::PortId;
 use crate::router::RouterPath;
 
@@ -81,26 +82,26 @@ pub(super) struct DestinationRule {
 #[derive(Debug)]
 enum To {
     Itself,
-    /// Each as often as its weight says.
-    Targets(Box<[NatTarget]>),
+    Targets(Targets),
     Network(IpNet),
 }
 
+/// What a rule knows of a router's own addresses.
+pub(super) struct Own<'a> {
+    /// The interface that receives the packets.
+    pub(super) interface: Option<&'a Interface>,
+    /// The addresses to which the rule is restricted.
+    pub(super) local: Option<Arc<[Address]>>,
+}
+
 impl DestinationRule {
-    /// `number`: its number in the configuration. `local`: the addresses of the router to which the rule is restricted.
-    pub(super) fn new(
-        number: u16,
-        rule: &NatRule,
-        interface: Option<&Interface>,
-        local: Option<Arc<[Address]>>,
-    ) -> Option<Self> {
+    /// A rule with its targets. `number`: its number in the configuration.
+    pub(super) fn new(number: u16, rule: &NatRule, own: Own<'_>, targets: Targets) -> Option<Self> {
+        let Own { interface, local } = own;
         let to = match &rule.action {
             NatAction::Keep => To::Itself,
             NatAction::Network(net) => To::Network(*net),
-            NatAction::Destination(nat) => {
-                let times = |target: &NatTarget| std::iter::repeat_n(*target, target.weight.into());
-                To::Targets(nat.targets.iter().flat_map(times).collect())
-            }
+            NatAction::Destination(_) => To::Targets(targets),
             NatAction::Source(_) => return None,
         };
         let own = interface.map_or([None; 2], |interface| interface.own);
@@ -135,8 +136,7 @@ impl DestinationRule {
             To::Itself => None,
             To::Network(net) => Some(Target { address: at_same_place(*net, key.destination)?, port: None }),
             To::Targets(targets) => {
-                let n = hash.checked_rem(targets.len() as u64)?;
-                let NatTarget { address, port, .. } = *targets.get(n as usize)?;
+                let NatTarget { address, port, .. } = targets.choose(hash)?;
                 let address = address.or(self.own[family(key.destination)])?;
                 Some(Target { address, port })
             }
@@ -202,10 +202,7 @@ fn pools_of(nat: &SourceNat, interface: Option<&Interface>) -> [Box<[Pool]>; 2] 
         PortAllocation::Blocks { size, most } => Allocation::Blocks { size, most },
         PortAllocation::Deterministic { inside } => Allocation::Deterministic { inside },
     };
-    let filtering = match nat.filtering {
-        netvm_model::Filtering::AddressAndPort => Filtering::AddressAndPort,
-        netvm_model::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
-    };
+    let filtering = filtering(nat.filtering);
     let pool = |range: &AddressRange| Pool {
         allocation,
         filtering,
@@ -221,6 +218,14 @@ fn pools_of(nat: &SourceNat, interface: Option<&Interface>) -> [Box<[Pool]>; 2] 
         }
     };
     [of_family(0), of_family(1)]
+}
+
+pub(super) const fn filtering(filtering: netvm_model::Filtering) -> Filtering {
+    match filtering {
+        netvm_model::Filtering::AddressAndPort => Filtering::AddressAndPort,
+        netvm_model::Filtering::AddressDependent => Filtering::AddressDependent,
+        netvm_model::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+    }
 }
 
 /// 0 for IPv4, 1 for IPv6.

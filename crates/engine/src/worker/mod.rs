@@ -63,12 +63,13 @@ pub(crate) use latency::{Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
 use shares::Shares;
 use state::burst::Burst;
+pub(crate) use state::connections::{EventMemory, TableMemory, WorkerConnections};
 pub use state::connections::{LogEvent, NoPort, rule_number, rule_of};
 pub(crate) use state::moved::connections::MovedConnections;
 pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;
 use state::{Datapath, DatapathParts};
-pub(crate) use state::{connections::WorkerConnections, cycles_per_tick, flows::Flows, handoff};
+pub(crate) use state::{cycles_per_tick, flows::Flows, handoff};
 pub use tracer::Hypothetical;
 pub(crate) use tracer::Tracer;
 

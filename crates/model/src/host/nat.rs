@@ -9,7 +9,7 @@ use netvm_wire::{EtherType, IpNet, Ipv4Net, Ipv6Net, VlanId};
 
 use super::Host;
 use crate::port::PortConfig;
-use crate::router::nat::{DestinationNat, NatAction, NatAddresses, NatRule, NatTarget, SourceNat};
+use crate::router::nat::{DestinationNat, Filtering, NatAction, NatAddresses, NatRule, NatTarget, SourceNat};
 use crate::router::publish::Publish;
 use crate::router::{InterfaceAddress, RouterConfig, RouterInterface};
 
@@ -84,6 +84,19 @@ impl Host {
     #[must_use]
     pub fn translates(&self) -> bool {
         !self.nat.is_empty() || self.routers.iter().any(|router| router.nat64.is_some())
+    }
+
+    /// Whether a pool lets in whom an end inside has sent to, from any port.
+    #[must_use]
+    pub fn filters_by_address(&self) -> bool {
+        let of_rule = |rule: &NatRule| match &rule.action {
+            NatAction::Source(source) => Some(source.filtering),
+            _ => None,
+        };
+        let of_routers = self.routers.iter().filter_map(|router| router.nat64.as_ref());
+        let of_routers = of_routers.map(|nat64| nat64.filtering);
+        let mut all = self.nat.iter().filter_map(of_rule).chain(of_routers);
+        all.any(|filtering| filtering == Filtering::AddressDependent)
     }
 
     /// Most ends inside with a mapping, for each worker: as configured, else as many as connections; 0 if nothing

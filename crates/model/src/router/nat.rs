@@ -261,15 +261,19 @@ pub enum Filtering {
     /// Those of the ends that it has sent to.
     #[default]
     AddressAndPort,
+    /// Those of the addresses that it has sent to, from any port.
+    AddressDependent,
     /// All.
     EndpointIndependent,
 }
-words!(Filtering: "address-and-port" => AddressAndPort, "endpoint-independent" => EndpointIndependent);
+words!(Filtering: "address-and-port" => AddressAndPort, "address-dependent" => AddressDependent,
+    "endpoint-independent" => EndpointIndependent);
 
 /// What connections lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DestinationNat {
-    /// At least one. All connections of a source lead to the same one, while it is healthy.
+    /// At least one. All connections of a source lead to the same one, while it is healthy; without a healthy one, as
+    /// if all were.
     pub targets: Vec<NatTarget>,
     /// How netvmd finds out whether a target is healthy; `None`: it always is.
     pub health: Option<HealthCheck>,
@@ -294,7 +298,7 @@ impl Default for NatTarget {
 }
 
 /// A TCP connection to each target, from the router's namespace, tells whether it is healthy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HealthCheck {
     /// Seconds between two.
     pub interval: u16,
@@ -317,13 +321,20 @@ pub struct Nat64 {
     pub addresses: Vec<AddressRange>,
     /// Their ports.
     pub ports: PortRange,
+    /// Who may send to an IPv6 host by its end outside.
+    pub filtering: Filtering,
 }
 
 impl Default for Nat64 {
     /// The well-known prefix, without addresses.
     fn default() -> Self {
         let prefix = Ipv6Net::containing(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
-        Self { prefix: prefix.unwrap_or(Ipv6Net::ALL).into(), addresses: Vec::new(), ports: pool_ports() }
+        Self {
+            prefix: prefix.unwrap_or(Ipv6Net::ALL).into(),
+            addresses: Vec::new(),
+            ports: pool_ports(),
+            filtering: Filtering::default(),
+        }
     }
 }
 

@@ -50,6 +50,8 @@ pub enum ConnCommand {
     },
     /// Show how many connections there are, have begun and have ended
     Stats,
+    /// List the targets of NAT rules with `health`, and whether they answer
+    Targets,
 }
 
 /// Selects connections.

@@ -233,7 +233,7 @@ fn the_page_of_the_api_is_current() {
 fn tables_of(file: &str) -> &'static [&'static str] {
     match file {
         "change.rs" => &["netvm config history"],
-        "connections/draw.rs" => &["netvm conn list"],
+        "connections/draw.rs" => &["netvm conn list", "netvm conn targets"],
         "explain.rs" => &["netvm explain"],
         "inspect/chain.rs" => &["netvm chain", "netvm group"],
         "inspect/nf.rs" => &["netvm nf"],

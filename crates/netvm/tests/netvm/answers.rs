@@ -166,6 +166,7 @@ pub fn stats(seconds: u64) -> Stats {
         drops,
         stages: vec![stage],
         flow_monitor: None,
+        nat_targets: Vec::new(),
         connections: None,
     }
 }

@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use netvm_api::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, FlushedConnections,
-    LoggedConnection, PortBlock, RestoredConnections, TcpEndInfo, path,
+    LoggedConnection, NatTargetInfo, PortBlock, RestoredConnections, Stats, TcpEndInfo, path,
 };
 use netvm_conntrack::SaveWriter;
 use serde_json::Value;
@@ -21,6 +21,7 @@ const COUNTS: ConnectionCounts = ConnectionCounts {
     expired: 3000,
     evicted: 700,
     flushed: 66,
+    refused: 5,
     invalid: 9,
     decided: 4000,
     events_lost: 3,
@@ -95,8 +96,23 @@ fn server() -> Server {
     let app = Router::new()
         .route(path::CONNECTIONS, get(list).delete(flush))
         .route(path::SAVED_CONNECTIONS, get(async || saved()).post(load))
+        .route(path::STATS, get(async || Json(Stats { nat_targets: targets(), ..crate::answers::stats(1) })))
         .route(path::CONNECTION_EVENTS, get(async || events()));
     Server::start(app)
+}
+
+fn targets() -> Vec<NatTargetInfo> {
+    let down = NatTargetInfo {
+        target: "10.0.0.11:80".to_owned(),
+        router: Some("edge".to_owned()),
+        rules: vec!["web".to_owned(), "7".to_owned()],
+        up: false,
+        problem: Some("connection refused".to_owned()),
+        checks: 1042,
+        failed: 3,
+    };
+    let target = "[2001:db8::2]:80".to_owned();
+    vec![down.clone(), NatTargetInfo { target, router: None, up: true, problem: None, ..down }]
 }
 
 /// A file without connections.
@@ -169,13 +185,28 @@ fn counters_are_shown() {
     assert_eq!(
         server.netvm(&["conn", "stats"]).good(),
         "connections: 1,234 of at most 65,536, 17 of them unanswered\nbegun: 5,000\n\
-         ended: 3,000 by time-out, 700 evicted, 66 flushed\ninvalid packets: 9\n\
+         ended: 3,000 by time-out, 700 evicted, 66 flushed, 5 refused by NAT\ninvalid packets: 9\n\
          decided by their connections: 4,000 packets\n\
          log: 2,000 lines, 4 lost by a full or slow disk; events lost before: 3\n\
          collector: 5 events of NAT, 1,200 lost, as it was away or too slow\n"
     );
     let json: Value = serde_json::from_str(&server.netvm(&["--json", "conn", "stats"]).good()).unwrap();
     assert_eq!(json["evicted"], 700);
+}
+
+#[test]
+fn targets_are_listed_with_what_is_wrong() {
+    let text = server().netvm(&["conn", "targets"]).good();
+    let lines: Vec<String> =
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "TARGET STATE NAT ROUTER PROBLEM CHECKS FAILED",
+            "10.0.0.11:80 down web 7 edge connection refused 1,042 3",
+            "[2001:db8::2]:80 up web 7 - - 1,042 3",
+        ]
+    );
 }
 
 #[test]

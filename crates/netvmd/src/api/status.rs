@@ -13,7 +13,7 @@ use super::Failure;
 use super::routers::is_full;
 use super::traffic::{self, Views};
 use crate::daemon::{Daemon, stats};
-use crate::routers::Rib;
+use crate::routers::{Rib, TargetView};
 use crate::vms::VmPhase;
 
 /// From this load on, ports begin to lose packets.
@@ -83,6 +83,7 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
         problems.push(format!("{what} {name} cannot be started: {problem}"));
     }
     problems.extend(daemon.routers().waiting());
+    problems.extend(daemon.routers().targets().iter().filter_map(target_problem));
     for vm in daemon.machines().status() {
         if vm.phase == VmPhase::Backoff {
             let how = vm.last_exit.as_deref().unwrap_or("it ended");
@@ -125,6 +126,12 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
         )
     }));
     problems
+}
+
+fn target_problem(target: &TargetView) -> Option<String> {
+    let problem = target.problem.as_deref().unwrap_or("it did not answer");
+    let text = || format!("target {} of nat {} is down: {problem}", target.address, target.rules.join(", "));
+    (!target.is_healthy).then(text)
 }
 
 /// A worker without a queue, while another has too much to do.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, Idle, NfInfo, PortInfo,
-    PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
+    ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, Idle, NatTargetInfo, NfInfo,
+    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
     WorkerInfo,
 };
 use netvm_clock as clock;
@@ -20,6 +20,7 @@ use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, Rou
 
 use super::{Failure, nfs};
 use crate::daemon::{ConnectionEvents, Daemon, LogCounts};
+use crate::routers::TargetView;
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -125,7 +126,13 @@ pub(super) fn stats_of(daemon: &Daemon, views: &Views) -> Stats {
         stages: views.stages.iter().map(stage).collect(),
         flow_monitor: views.monitor,
         connections: views.connections,
+        nat_targets: daemon.routers().targets().into_iter().map(nat_target).collect(),
     }
+}
+
+fn nat_target(view: TargetView) -> NatTargetInfo {
+    let TargetView { router, address, rules, is_healthy, checks, failed, problem } = view;
+    NatTargetInfo { target: address.to_string(), router, rules, up: is_healthy, problem, checks, failed }
 }
 
 pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {

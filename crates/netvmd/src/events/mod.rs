@@ -40,6 +40,7 @@ pub(crate) struct EventCounts {
 enum Class {
     Link,
     Nf,
+    Target,
     Kind(&'static str),
 }
 
@@ -66,13 +67,14 @@ impl Class {
             | EventKind::Reclaimed
             | EventKind::Audited
             | EventKind::GroupReset => Self::Nf,
+            EventKind::TargetDown | EventKind::TargetUp => Self::Target,
             other => Self::Kind(other.word()),
         })
     }
 
     const fn rate(self) -> Rate {
         match self {
-            Self::Link | Self::Kind(_) => PORT_RATE,
+            Self::Link | Self::Target | Self::Kind(_) => PORT_RATE,
             Self::Nf => NF_RATE,
         }
     }

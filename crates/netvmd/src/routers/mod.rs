@@ -5,6 +5,7 @@
 //! and daemons.
 
 mod follow;
+mod health;
 mod kernel;
 mod links;
 mod managed;
@@ -28,6 +29,7 @@ use crate::engine_thread::{EngineHandle, PortsClosed};
 use crate::grace::{Expedited, GracePeriods};
 use crate::runtime::{blocking, lock};
 use follow::{Follower, NetlinkSockets, ToFollow};
+use health::Targets;
 use links::{Ipv6Disabled, LinkError};
 use managed::{
     DesiredRouter, ManagedRouter, announce, configure, keep_name, make, remove, remove_others, take_down,
@@ -35,6 +37,7 @@ use managed::{
 use namespace::NamespaceError;
 use static_routes::{RemoveError, RouteError};
 
+pub use health::TargetView;
 pub use managed::Mtus;
 pub(crate) use namespace::is_taken;
 pub use rib::{Counts, Destination, Neighbour, Rib, Select};
@@ -92,6 +95,7 @@ pub struct Routers {
     mtus: Mutex<Mtus>,
     ipv6_disabled: Arc<Mutex<Ipv6Disabled>>,
     follower: Follower,
+    targets: Targets,
     grace_periods: GracePeriods,
     folder: PathBuf,
     /// Routers that cannot be made now, and why.
@@ -105,8 +109,10 @@ impl Routers {
     /// # Errors
     /// The follower thread cannot be started.
     pub fn new(engine: EngineHandle, run_dir: &Path, record_lock: Option<PathBuf>) -> io::Result<Self> {
+        let made = Arc::default();
         Ok(Self {
-            made: Arc::default(),
+            targets: Targets::new(engine.clone(), Arc::clone(&made)),
+            made,
             mtus: Mutex::default(),
             ipv6_disabled: Arc::default(),
             follower: Follower::start(engine)?,
@@ -143,6 +149,11 @@ impl Routers {
         failed
     }
 
+    /// The targets of NAT rules that are checked.
+    pub fn targets(&self) -> Vec<TargetView> {
+        self.targets.views()
+    }
+
     /// Routers that cannot be made now, and why.
     pub fn waiting(&self) -> Vec<String> {
         lock(&self.waiting).values().cloned().collect()
@@ -167,7 +178,8 @@ impl Routers {
         .await
     }
 
-    /// Follows the routers of the configuration that the engine runs now, and removes all others.
+    /// Follows the routers of the configuration that the engine runs now, checks its targets, and removes all other
+    /// routers.
     pub async fn settle(&self, host: &Host) {
         self.forget(|name, _| find(host, name).is_none()).await;
         for router in &host.routers {
@@ -187,6 +199,7 @@ impl Routers {
             made.iter_mut().for_each(|(name, made)| announce(name, made));
         })
         .await;
+        self.targets.follow(host);
     }
 
     /// Stops following the routers that `selects` selects.

@@ -256,5 +256,6 @@ impl Keys for Nat64 {
                 .keep();
         }
         pool_ports_key(&mut self.ports, table);
+        table.key("filtering", &mut self.filtering, Word);
     }
 }

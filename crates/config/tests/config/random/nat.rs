@@ -39,7 +39,8 @@ fn source() -> impl Strategy<Value = SourceNat> {
         ])),
         Just(NatAddresses::Ranges(vec!["2001:db8::5".parse().unwrap()])),
     ];
-    let filtering = select(vec![Filtering::AddressAndPort, Filtering::EndpointIndependent]);
+    let filtering =
+        select(vec![Filtering::AddressAndPort, Filtering::AddressDependent, Filtering::EndpointIndependent]);
     (addresses, filtering, 0u16..8, 0u16..7).prop_map(|(addresses, filtering, allocation, order)| {
         let source = SourceNat { addresses, filtering, ..SourceNat::default() };
         let blocks = 1 << order;
@@ -86,6 +87,7 @@ pub fn translate(host: &mut Host, (_, routers): &Translated) {
             prefix: "2001:db8:64::/48".parse().unwrap(),
             addresses: vec!["198.51.100.9".parse().unwrap()],
             ports: PortRange::new(1024, 2047).unwrap(),
+            filtering: Filtering::AddressDependent,
         });
     }
 }

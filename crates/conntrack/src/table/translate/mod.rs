@@ -12,7 +12,10 @@ use crate::Packet;
 use crate::connection::{Connection, ConnectionId, Origin, Status};
 use crate::events::Happened;
 use crate::mapped::{Filtering, Mapped};
-use crate::nat::{End, Ends, Inside, Mappings, Pool, Target, Translation, can_be_translated, has_free_ports};
+use crate::nat::{
+    Contact, ContactTable, End, Ends, Inside, Mappings, Pool, Reserved, Target, Translation,
+    can_be_translated, has_free_ports,
+};
 use crate::packet::tuple::Tuple;
 use crate::table::confirm::Begins;
 use crate::table::connections::{Connections, Refusal};
@@ -48,6 +51,13 @@ impl Connections {
     pub fn hash_of_source(&self, source: Address) -> u64 {
         let [a, b] = source.words();
         self.stable.words([a, b, 0, 4, 0])
+    }
+
+    /// The ends that pools do not give away from now on. A mapping that has one of them keeps it.
+    pub fn reserve(&mut self, reserved: &Arc<Reserved>) {
+        if !Arc::ptr_eq(&self.reserved, reserved) {
+            self.reserved = Arc::clone(reserved);
+        }
     }
 
     /// Decides what stands for the source of a connection that has begun, as soon as it is known where its packets
@@ -95,6 +105,11 @@ impl Connections {
     #[must_use]
     pub fn targets(&self) -> Targets<'_> {
         Targets { mappings: self.shared.mappings(), hasher: &self.hasher }
+    }
+
+    /// See [`Shared::filter_by_address`](crate::Shared::filter_by_address).
+    pub fn filter_by_address(&self, contacts: ContactTable) {
+        self.shared.filter_by_address(contacts);
     }
 
     /// Chooses the reply tuple of a connection that is about to begin.
@@ -161,17 +176,22 @@ impl Connections {
         }
         let has_target = connection.mapped.has_target();
         if has_target && !mappings.add(&self.hasher, &target_ends(connection), connection.mapped) {
-            if connection.mapped.has_source() {
-                mappings.remove(&self.hasher, &source_ends(connection));
-            }
+            self.remove_source_mapping(connection, mappings);
             return false;
         }
         true
     }
 
     fn add_source_mapping(&self, connection: &Connection, to: Option<&mut Mappings>) -> bool {
-        let add = |to: &mut Mappings| to.add(&self.hasher, &source_ends(connection), connection.mapped);
-        !connection.mapped.has_source() || to.is_some_and(add)
+        if !connection.mapped.has_source() {
+            return true;
+        }
+        let Some(mappings) = to else { return false };
+        let is_added = mappings.add(&self.hasher, &source_ends(connection), connection.mapped);
+        if is_added && let Some(contact) = contact_of(connection) {
+            mappings.add_contact(&self.hasher, &contact);
+        }
+        is_added
     }
 
     /// Undoes [`Connections::add_mappings`].
@@ -180,11 +200,18 @@ impl Connections {
         let Some(mut mappings) = (if mapped.is_any() { self.shared.mappings() } else { None }) else {
             return;
         };
-        if mapped.has_source() {
-            mappings.remove(&self.hasher, &source_ends(connection));
-        }
+        self.remove_source_mapping(connection, &mut mappings);
         if mapped.has_target() {
             mappings.remove(&self.hasher, &target_ends(connection));
+        }
+    }
+
+    fn remove_source_mapping(&self, connection: &Connection, from: &mut Mappings) {
+        if connection.mapped.has_source() {
+            from.remove(&self.hasher, &source_ends(connection));
+            if let Some(contact) = contact_of(connection) {
+                from.remove_contact(&self.hasher, &contact);
+            }
         }
     }
 }
@@ -197,15 +224,17 @@ pub struct Targets<'a> {
 
 impl Targets<'_> {
     /// Where a packet leads that begins a connection: to the end inside that its destination stands for, by the mapping
-    /// of another connection. So packets from outside reach ends whose pool filters independently of the other end (RFC
-    /// 4787 section 5), and those `from_inside` reach all (REQ-9). Begin the connection with this destination.
+    /// of another connection. So packets from outside reach ends whose pool lets them in (RFC 4787 section 5), and those
+    /// `from_inside` reach all (REQ-9). Begin the connection with this destination.
     #[must_use]
     pub fn of(&self, packet: &Packet<'_>, from_inside: bool) -> Option<Target> {
         let key = packet.key;
         let end = End { address: key.destination, port: key.destination_port };
         let outside = Inside { end, protocol: key.protocol, zone: packet.zone };
-        let (inside, kind) = self.mappings.as_ref()?.inside_of(self.hasher, &outside)?;
-        let is_allowed = from_inside || kind.filtering() == Filtering::EndpointIndependent;
+        let mappings = self.mappings.as_ref()?;
+        let (inside, kind) = mappings.inside_of(self.hasher, &outside)?;
+        let contact = Contact { outside, remote: key.source };
+        let is_allowed = from_inside || mappings.lets_in(self.hasher, kind, &contact);
         is_allowed.then_some(Target { address: inside.address, port: Some(inside.port) })
     }
 }
@@ -221,6 +250,13 @@ const fn source_ends(connection: &Connection) -> Ends {
     let (original, reply) = (connection.original(), connection.reply());
     let outside = End { address: reply.destination, port: reply.destination_port };
     Ends { inside: inside(original, reply), outside }
+}
+
+/// Whom the end inside of a connection has sent to, if its pool filters by that.
+fn contact_of(connection: &Connection) -> Option<Contact> {
+    let Ends { inside, outside } = source_ends(connection);
+    let contact = Contact { outside: Inside { end: outside, ..inside }, remote: connection.reply().source };
+    (connection.mapped.filtering() == Filtering::AddressDependent).then_some(contact)
 }
 
 /// The mapping by which a connection leads to its target.

@@ -5,7 +5,8 @@ use netvm_wire::{FlowHasher, IpProto, PortRange};
 use super::{inside, same_family};
 use crate::mapped::{Filtering, block_size};
 use crate::nat::{
-    Allocation, Among, End, Inside, Mappings, Offer, Place, Pool, count, has_free_ports, offer, share_of,
+    Allocation, Among, Blocks, End, Inside, Mappings, Offer, Place, Pool, count, has_free_ports, offer,
+    share_of,
 };
 use crate::packet::tuple::Tuple;
 use crate::table::connections::{Connections, Refusal};
@@ -101,7 +102,12 @@ impl Connections {
     /// then the others.
     fn free_port(&self, wanted: &Wanted, at: Offer, mappings: &Mappings) -> Option<u16> {
         let (inside, Offer { address, ports }) = (wanted.inside(), at);
-        let is_free = |port: &u16| self.is_free(mappings, wanted, End { address, port: *port });
+        // A pool of one port leaves no choice: as with 1:1 NAT, somebody wants just this.
+        let has_choice = ports.first() != ports.last();
+        let is_free = |port: &u16| {
+            let is_reserved = has_choice && self.reserved.has(address, inside.protocol, *port);
+            !is_reserved && self.is_free(mappings, wanted, End { address, port: *port })
+        };
         let hash = wanted.hash_of_source().value();
         let comes_here = |port: &u16| self.owners.have_one_owner(hash, Hash::of_end(address, *port).value());
         let own = Some(inside.end.port).filter(|own| ports.contains(*own) && is_free(own));
@@ -132,11 +138,20 @@ impl Connections {
         let offers = (0..count.min(MAX_ADDRESSES)).filter_map(|n| offer(holder.pools, number(n)));
         let has_block =
             |at: &Offer| blocks.held(&self.hasher, &holder.inside, &holder.place(at)).next().is_some();
-        let has_vacant = |at: &Offer| {
-            let mut vacant = blocks.vacant(&self.hasher, holder.place(at), holder.among(at, &self.stable));
-            vacant.next().is_some()
-        };
+        let has_vacant = |at: &Offer| self.vacant(blocks, holder, at).next().is_some();
         offers.clone().find(has_block).or_else(|| offers.clone().find(has_vacant))
+    }
+
+    /// The ports of blocks at an address of a pool that nobody has, but for those of which all lead to services.
+    fn vacant<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+        holder: &Holder<'_>,
+        at: &Offer,
+    ) -> impl Iterator<Item = PortRange> + use<'a> {
+        let (address, protocol) = (at.address, holder.inside.protocol);
+        let vacant = blocks.vacant(&self.hasher, holder.place(at), holder.among(at, &self.stable));
+        vacant.filter(move |ports| !self.reserved.covers(&Offer { address, ports: *ports }, protocol))
     }
 
     /// A port of the blocks that an address inside has at this address, or of another one that nobody has.
@@ -152,8 +167,7 @@ impl Connections {
                 return Some(port);
             }
         }
-        let mut vacant = mappings.blocks.vacant(&self.hasher, place, holder.among(&at, &self.stable));
-        let ports = vacant.next().filter(|_| most > 0)?;
+        let ports = self.vacant(&mappings.blocks, holder, &at).next().filter(|_| most > 0)?;
         self.free_port(holder.wanted, Offer { ports, ..at }, mappings)
     }
 }

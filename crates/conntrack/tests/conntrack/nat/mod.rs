@@ -2,7 +2,9 @@
 
 pub mod blocks;
 mod deterministic;
+mod forwarded;
 pub mod packets;
+mod services;
 mod zones;
 
 use std::collections::BTreeMap;

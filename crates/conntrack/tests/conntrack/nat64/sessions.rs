@@ -2,7 +2,7 @@
 
 use netvm_conntrack::nat64::{Front, Prefix, Untranslatable};
 use netvm_conntrack::{
-    Config, Connections, Filtering, Nat64, NextPacket, Packet, Pool, Refusal, TICKS_PER_SECOND,
+    Config, Connections, ContactTable, Filtering, Nat64, NextPacket, Packet, Pool, Refusal, TICKS_PER_SECOND,
 };
 use netvm_wire::{ConnState, FrameBuilder, IpProto, PortRange, TcpFlags, checksum, parse};
 use proptest::prelude::*;
@@ -127,6 +127,17 @@ fn rfc6146_3_5_1_filtering_is_by_address_and_port_or_by_none() {
     assert_eq!(inwards, udp("2001:db8:64::c633:6463", HOST, [7, 5000]));
     let answer = router.pass(&udp(HOST, "2001:db8:64::c633:6463", [5000, 7])).unwrap();
     assert_eq!(answer, udp(POOL, ROUTER, [5000, 7]));
+}
+
+#[test]
+fn rfc6146_3_5_1_filtering_depends_on_the_address_by_option() {
+    let mut router = Router::new();
+    router.rig.table.filter_by_address(ContactTable::new(64).unwrap());
+    router.pools[0].filtering = Filtering::AddressDependent;
+    router.pass(&udp(HOST, SERVER_INSIDE, [5000, 53])).unwrap();
+    assert_eq!(router.pass(&udp(SERVER, POOL, [7, 5000])).unwrap(), udp(SERVER_INSIDE, HOST, [7, 5000]));
+    let unsolicited = router.pass(&udp(ROUTER, POOL, [53, 5000]));
+    assert_eq!(unsolicited, Err(Refused::Session(Refusal::NotTranslatable)));
 }
 
 #[test]

@@ -26,6 +26,11 @@ fn open_masquerade() -> [Pool; 1] {
     masquerade().map(|pool| Pool { filtering: Filtering::EndpointIndependent, ..pool })
 }
 
+/// The same, to those who have been sent to.
+fn masquerade_by_address() -> [Pool; 1] {
+    masquerade().map(|pool| Pool { filtering: Filtering::AddressDependent, ..pool })
+}
+
 fn with_timeouts(timeouts: Timeouts) -> Rig {
     let mapping_key = Some(1);
     Rig::new(&Config { sessions: 4096, mappings: 4096, mapping_key, timeouts, ..Config::default() })

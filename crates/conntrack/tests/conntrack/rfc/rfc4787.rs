@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use netvm_conntrack::{Refusal, Timeouts};
+use netvm_conntrack::{ContactTable, Refusal, Timeouts};
 
-use super::{OTHER_REMOTE, from, open_masquerade, plain, port_outside, udp_to_remote, with_timeouts};
+use super::{
+    OTHER_REMOTE, from, masquerade_by_address, open_masquerade, plain, port_outside, udp_to_remote,
+    with_timeouts,
+};
 use crate::nat::packets::error;
 use crate::nat::{INSIDE, OTHER_INSIDE, OUTSIDE, REMOTE, ROUTER, masquerade, pool, source_of, to, udp_frame};
 
@@ -106,6 +109,32 @@ fn rfc4787_req_8_filtering_is_independent_of_the_other_end_by_option() {
             "no end inside has that port"
         );
     }
+}
+
+#[test]
+fn rfc4787_req_8_filtering_depends_on_the_address_by_option() {
+    let (mut rig, pools) = (plain(), masquerade_by_address());
+    let same_address = udp_frame(REMOTE, OUTSIDE, [99, 1000]);
+    rig.through(&udp_to_remote(INSIDE, 1000), from(&pools)).unwrap();
+    assert!(rig.inwards(&same_address).is_none(), "without memory for it, the port counts, too");
+    rig.table.filter_by_address(ContactTable::new(64).unwrap());
+    rig.through(&udp_frame(INSIDE, REMOTE, [1000, 54]), from(&pools)).unwrap();
+    // By its address, from any port; not to the port of another end.
+    assert_eq!(rig.inwards(&same_address), Some(udp_frame(REMOTE, INSIDE, [99, 1000])));
+    assert!(rig.inwards(&udp_frame(OTHER_REMOTE, OUTSIDE, [53, 1000])).is_none());
+    rig.through(&udp_frame(OTHER_INSIDE, OTHER_REMOTE, [2000, 53]), from(&pools)).unwrap();
+    assert!(rig.inwards(&udp_frame(REMOTE, OUTSIDE, [53, 2000])).is_none());
+    // Another address, once the end inside has sent to it.
+    let unasked = udp_frame(OTHER_REMOTE, OUTSIDE, [7, 1000]);
+    assert!(rig.inwards(&unasked).is_none());
+    rig.through(&udp_frame(INSIDE, OTHER_REMOTE, [1000, 53]), from(&pools)).unwrap();
+    assert_eq!(rig.inwards(&unasked), Some(udp_frame(OTHER_REMOTE, INSIDE, [7, 1000])));
+    // It ends with the connections, also with those that began before.
+    rig.wait(200);
+    rig.expire();
+    assert!(rig.table.is_empty() && rig.inwards(&same_address).is_none());
+    rig.through(&udp_to_remote(OTHER_INSIDE, 1000), from(&pools)).unwrap();
+    assert!(rig.inwards(&unasked).is_none() && rig.inwards(&same_address).is_some());
 }
 
 #[test]

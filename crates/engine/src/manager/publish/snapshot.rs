@@ -16,7 +16,7 @@ use crate::manager::nfs::group::GroupState;
 use crate::manager::nfs::{Nfs, RoleMembers};
 use crate::manager::routers::Routers;
 use crate::manager::traces::Traces;
-use crate::nat::Nat;
+use crate::nat::{Nat, TargetHealth};
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
@@ -30,6 +30,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) chains: &'a Chains,
     pub(crate) captures: &'a Captures,
     pub(crate) owners: &'a Arc<FlowOwners>,
+    pub(crate) targets: &'a TargetHealth,
 }
 
 /// The data from which snapshots and tables are built.
@@ -46,13 +47,14 @@ pub(crate) struct View<'a> {
     rules: &'a Rules,
     chains: &'a Chains,
     owners: &'a Arc<FlowOwners>,
+    targets: &'a TargetHealth,
     /// The NAT rules, which all workers share: made for the first snapshot.
     nat: OnceCell<Option<Arc<Nat>>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
-        let Sources { host, routers, rules, chains, captures, owners } = sources;
+        let Sources { host, routers, rules, chains, captures, owners, targets } = sources;
         let captured = match traces.show_each_hop() {
             true => host.chains.iter().map(|chain| chain.id).collect(),
             false => captures.chains(host),
@@ -69,6 +71,7 @@ impl<'a> View<'a> {
             rules,
             chains,
             owners,
+            targets,
             nat: OnceCell::new(),
         }
     }
@@ -77,7 +80,8 @@ impl<'a> View<'a> {
     pub(crate) fn snapshot(&self, worker: usize) -> Snapshot {
         let (policy, hits) = (Arc::clone(self.rules.policy()), self.hits(worker));
         let (routers, owners) = (self.routers.paths().into(), Arc::clone(self.owners));
-        let nat = self.nat.get_or_init(|| Nat::of(self.host, self.routers.paths()).map(Arc::new)).clone();
+        let nat = || Nat::of(self.host, self.routers.paths(), self.targets).map(Arc::new);
+        let nat = self.nat.get_or_init(nat).clone();
         let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
         for port in &self.host.ports {

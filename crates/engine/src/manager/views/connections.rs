@@ -84,10 +84,14 @@ impl EngineConnections<'_> {
     }
 
     /// The rings of what happens to connections: those of tables that were made since the last call. Whether anybody
-    /// wants these events, also those of workers to come: call it again now and then.
+    /// wants these events, also those of workers to come: call it again now and then. Tables get memory for events when
+    /// somebody wants them for the first time.
     pub fn take_events(self, are_wanted: bool) -> Vec<Consumer<LogEvent>> {
         for worker in self.workers.iter() {
             worker.counters.wants_events.store(are_wanted, Ordering::Relaxed);
+        }
+        if are_wanted {
+            self.tables.log(self.workers);
         }
         self.tables.take_events()
     }

@@ -3,20 +3,22 @@
 
 use std::sync::Arc;
 
-use netvm_conntrack::{NoMemory, ProxyTable, Shared};
+use netvm_conntrack::{ContactTable, NoMemory, ProxyTable, Shared};
 use netvm_model::{ConnectionsConfig, Host};
 use rtrb::Consumer;
 
 use super::Workers;
 use crate::ids::WorkerId;
-use crate::worker::{Command, LogEvent, WorkerConnections};
+use crate::worker::{Command, EventMemory, LogEvent, TableMemory, WorkerConnections};
 
 /// Tables for some workers.
 #[derive(Default)]
 pub(crate) struct Tables {
     connections: Vec<(WorkerId, Box<WorkerConnections>)>,
-    /// What the SYN proxy adds.
-    proxied: Vec<(WorkerId, ProxyTable)>,
+    /// What these, and those that are there, have further.
+    further: Vec<(WorkerId, TableMemory)>,
+    /// For pools that filter by address.
+    contacts: Option<ContactTable>,
 }
 
 /// Whether workers have tables, and how large these are.
@@ -27,18 +29,29 @@ pub(crate) struct ConnectionTables {
     are_given: bool,
     /// What the tables of the workers share, while they have tables.
     shared: Option<Arc<Shared>>,
+    /// Somebody wants their events: a table of each worker, also of one to come, has a log.
+    are_logged: bool,
     /// The rings of their events, until a reader takes them.
     events: Vec<Consumer<LogEvent>>,
     /// The tables have what the SYN proxy adds.
     are_proxied: bool,
+    /// They have what filtering by address adds.
+    have_contacts: bool,
 }
 
 impl ConnectionTables {
     /// No worker has a table.
     pub(crate) fn new(config: &ConnectionsConfig) -> Self {
-        let events = Vec::new();
-        let config = config.clone();
-        Self { config, mapping_key: None, are_given: false, shared: None, events, are_proxied: false }
+        Self {
+            config: config.clone(),
+            mapping_key: None,
+            are_given: false,
+            shared: None,
+            are_logged: false,
+            events: Vec::new(),
+            are_proxied: false,
+            have_contacts: false,
+        }
     }
 
     /// Has NAT choose addresses and ports by this key in tables that are yet to be made.
@@ -59,8 +72,13 @@ impl ConnectionTables {
                 tables.connections.push((worker, self.table(worker, workers.len())?));
             }
             if host.has_syn_proxy() && !self.are_proxied {
-                tables.proxied.push((worker, ProxyTable::new(self.config.limit)?));
+                let memory = TableMemory::SynProxy(ProxyTable::new(self.config.limit)?);
+                tables.further.push((worker, memory));
             }
+        }
+        if host.filters_by_address() && !self.have_contacts {
+            let connections = self.config.limit.saturating_mul(workers.len() as u32);
+            tables.contacts = Some(ContactTable::new(connections)?);
         }
         Ok(tables)
     }
@@ -70,8 +88,11 @@ impl ConnectionTables {
         for (worker, table) in tables.connections {
             workers.send(worker, Command::SetConnections(Some(table)));
         }
-        for (worker, table) in tables.proxied {
-            workers.send(worker, Command::AllowSynProxy(table));
+        for (worker, memory) in tables.further {
+            workers.send(worker, Command::ExtendConnections(memory));
+        }
+        if let (Some(shared), Some(contacts)) = (&self.shared, tables.contacts) {
+            shared.filter_by_address(contacts);
         }
         if self.are_given && !host.tracks() {
             workers.send_all(|_| Command::SetConnections(None));
@@ -79,6 +100,7 @@ impl ConnectionTables {
         self.are_given = host.tracks();
         self.shared = self.shared.take().filter(|_| self.are_given);
         self.are_proxied = self.are_given && (self.are_proxied || host.has_syn_proxy());
+        self.have_contacts = self.are_given && (self.have_contacts || host.filters_by_address());
     }
 
     /// A table for a worker that is new, if the others have one.
@@ -91,9 +113,24 @@ impl ConnectionTables {
         }
         let mut table = self.table(worker, worker.index() + 1)?;
         if self.are_proxied {
-            table.table.allow_syn_proxy(ProxyTable::new(self.config.limit)?);
+            table.extend(TableMemory::SynProxy(ProxyTable::new(self.config.limit)?));
         }
         Ok(Some(table))
+    }
+
+    /// Has the workers' tables, also those to come, pass their events on, if nobody has asked for it before. If there
+    /// is no memory for it, a later call tries again.
+    pub(crate) fn log(&mut self, workers: &mut Workers) {
+        if self.are_logged {
+            return;
+        }
+        let ids: Vec<WorkerId> = workers.ids().filter(|_| self.are_given).collect();
+        let Ok(logs) = ids.iter().map(|_| EventMemory::new()).collect::<Result<Vec<_>, _>>() else { return };
+        for (worker, (log, ring)) in ids.into_iter().zip(logs) {
+            workers.send(worker, Command::ExtendConnections(TableMemory::Events(log)));
+            self.events.push(ring);
+        }
+        self.are_logged = true;
     }
 
     /// The rings of the events of tables that were made since the last call.
@@ -112,9 +149,13 @@ impl ConnectionTables {
             None => shared.insert(WorkerConnections::shared(config, *mapping_key, workers)?),
         };
         let mut table = Box::new(WorkerConnections::of_worker(config, shared, worker)?);
-        // Those of tables that have gone since.
-        self.events.retain(|ring| !ring.is_abandoned());
-        self.events.push(table.log());
+        if self.are_logged {
+            let (log, ring) = EventMemory::new()?;
+            table.extend(TableMemory::Events(log));
+            // Those of tables that have gone since.
+            self.events.retain(|ring| !ring.is_abandoned());
+            self.events.push(ring);
+        }
         Ok(table)
     }
 }

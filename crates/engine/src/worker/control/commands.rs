@@ -21,7 +21,7 @@ use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
 use crate::worker::graph::tx::{close, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
-use crate::worker::state::connections::WorkerConnections;
+use crate::worker::state::connections::{TableMemory, WorkerConnections};
 use crate::worker::state::handoff::{Held, Peer};
 use crate::worker::state::moved::connections::MovedConnections;
 use crate::worker::state::moved::flows::MovedFlows;
@@ -66,8 +66,8 @@ pub(crate) enum Command {
     Pin(u32),
     /// Track connections in this table; `None`: no longer.
     SetConnections(Option<Box<WorkerConnections>>),
-    /// Let connections be proxied.
-    AllowSynProxy(netvm_conntrack::ProxyTable),
+    /// Use further memory for connections.
+    ExtendConnections(TableMemory),
     /// Give away flows with verdicts that other workers own now.
     TakeFlows(Box<MovedFlows>),
     /// Give away connections that other workers own now.
@@ -247,7 +247,7 @@ impl Worker {
                     self.send(Event::Retired(Retired::Connections(old)));
                 }
             }
-            Command::AllowSynProxy(table) => dp.allow_syn_proxy(table),
+            Command::ExtendConnections(memory) => dp.extend_connections(memory),
             Command::TakeFlows(mut flows) => {
                 flows.take(dp.id, &mut dp.flows.verdicts, dp.clock.tick);
                 self.send(Event::FlowsTaken(flows));

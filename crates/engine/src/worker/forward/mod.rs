@@ -1,5 +1,6 @@
 //! Stages that decide by which port packets leave: L2 switching, virtual routers, and the rules of the port itself.
 
+mod advertise;
 pub(crate) mod bridge;
 pub(crate) mod egress;
 pub(crate) mod nat;

@@ -5,6 +5,7 @@
 use arrayvec::ArrayVec;
 use netvm_model::RouterId;
 
+use super::advertise;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::router::PuntReason;
@@ -66,18 +67,31 @@ pub(crate) fn limit(burst: &mut Dispatch<'_>, from: PortId, by: PuntBy, reason: 
     Step::Each
 }
 
-/// Gives packets to the kernel, without the tag of their interface.
+/// Gives packets to the kernel, without the tag of their interface. Answers solicitations for addresses of NAT by the
+/// port of the interface.
 pub(crate) fn to_kernel(burst: &mut Dispatch<'_>, from: PortId, by: PuntBy) -> Step {
-    let Dispatch { cx, batch, split, .. } = burst;
+    let Dispatch { dp, cx, batch, split } = burst;
     let path = cx.snapshot.router(by.router);
     let Some(interface) = path.and_then(|path| path.interface(by.interface)) else {
         return Step::All(Next::drop_at(from, DropReason::NoRouterInterface));
     };
     let to_punt_port = Next::Interface(interface.punt);
-    if !by.is_tagged {
+    let addresses = cx.snapshot.nat.as_ref().map_or(&[][..], |nat| nat.advertised(by.router));
+    if !by.is_tagged && addresses.is_empty() {
         return Step::All(to_punt_port);
     }
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
+        if !addresses.is_empty() && advertise::answer(mbuf, interface, addresses) {
+            let sent = counters_of(interface, &dp.counters);
+            sent.tx_packets.add(1);
+            sent.tx_bytes.add(mbuf.pkt_len().into());
+            *next = Next::Interface(interface.port);
+            continue;
+        }
+        if !by.is_tagged {
+            *next = to_punt_port;
+            continue;
+        }
         let is_stripped = retag(mbuf, Retag::Strip);
         *next = if is_stripped { to_punt_port } else { Next::drop_at(from, DropReason::TooLong) };
     }

@@ -20,7 +20,7 @@ mod fast_path;
 mod head;
 mod punt;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod urpf;
 
 use dpdk::{Batch, Mbuf};

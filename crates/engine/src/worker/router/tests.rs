@@ -19,13 +19,13 @@ fn unresolved() -> Arc<UnresolvedLimit> {
 }
 
 pub(super) const PORT: PortId = PortId(0);
-pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub(in crate::worker) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// A second address, as VRRP has one.
 pub(super) const VIRTUAL: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
-pub(super) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+pub(in crate::worker) const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
 /// Interfaces without a tag, with VLAN 5 on the same port, with VLAN 7 on another one, and without a tag on a third.
-pub(super) fn router() -> RouterPath {
+pub(in crate::worker) fn router() -> RouterPath {
     let interface = |port, vlan, last| InterfacePath {
         port: PortId(port),
         vlan: VlanId::new(vlan).ok(),
@@ -43,7 +43,7 @@ pub(super) fn router() -> RouterPath {
     RouterPath::new(RouterId(0), interfaces, Arc::new(Tables::new()), &[0x0a00_0063])
 }
 
-pub(super) fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
+pub(in crate::worker) fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
     [&frame[..12], &tag, &frame[12..]].concat()
 }
 

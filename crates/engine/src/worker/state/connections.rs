@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use dpdk::Mbuf;
 use netvm_conntrack::{
-    Config, ConnectionId, Connections, Ended, NoMemory, Origin, Packet, Quotas, Refusal, Shared, Target,
-    Timeouts, Tracked, Translation, Zone,
+    Config, ConnectionId, Connections, Ended, NoMemory, Origin, Packet, ProxyTable, Quotas, Refusal, Shared,
+    Target, Timeouts, Tracked, Translation, Zone,
 };
 use netvm_model::ConnectionsConfig;
 use netvm_policy::RuleId;
 use netvm_wire::{ConnState, FlowKey};
-use rtrb::Consumer;
 
 use super::BURST;
 use crate::counters::ConnectionCounters;
@@ -29,14 +28,15 @@ use crate::worker::packet::mark::{OfConnection, connection_of, set_connection, s
 pub(crate) use decisions::Deciding;
 use decisions::Decisions;
 pub(crate) use families::Entrance;
-use log::{BLOCK_EVENTS, EVENTS, EventLog};
+pub(crate) use log::EventMemory;
+use log::{BLOCK_EVENTS, EventLog};
 pub use log::{LogEvent, NoPort};
 use syn_proxy::{CookieCounts, SynProxy};
 pub(crate) use translated::Passage;
 
-/// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds. For a larger table a 256th of it,
+/// Slots that the hand of the table passes in a tick: all of 65,536 in 26 seconds. Of a larger table, a 256th of it.
 const SLOTS_PER_TICK: u32 = 256;
-/// of which so many at once, in some tens of microseconds, and the others with packets, one for each.
+/// Of these, slots that it passes at once, in some tens of microseconds. It passes the others with packets, one each.
 const SLOTS_AT_ONCE: u32 = 8192;
 
 /// The room for blocks of ports of all workers: each has so many mappings on average.
@@ -62,6 +62,14 @@ pub(crate) struct Headers {
     pub(crate) fronts: Box<[[u8; HEADER_BYTES]; BURST]>,
     /// Bytes of each that are the packet's.
     pub(crate) lengths: [u16; BURST],
+}
+
+/// Memory of a table beyond what all have.
+pub(crate) enum TableMemory {
+    /// Connections may be proxied.
+    SynProxy(ProxyTable),
+    /// What happens to connections is passed on, while somebody wants it.
+    Events(EventMemory),
 }
 
 /// Where packets arrived.
@@ -159,9 +167,12 @@ impl WorkerConnections {
         Self::of_worker(config, &Self::shared(config, mapping_key, 1)?, WorkerId(0))
     }
 
-    /// The ring into which events go from now on, while somebody wants them.
-    pub(crate) fn log(&mut self) -> Consumer<LogEvent> {
-        self.log.open()
+    /// Uses further memory.
+    pub(crate) fn extend(&mut self, memory: TableMemory) {
+        match memory {
+            TableMemory::SynProxy(table) => self.table.allow_syn_proxy(table),
+            TableMemory::Events(memory) => self.log.open(memory, &mut self.table),
+        }
     }
 
     /// Finds the connections of the packets whose headers were read, at this tick, and notes their states
@@ -214,6 +225,9 @@ impl WorkerConnections {
         let front = &self.headers.fronts[n][..usize::from(self.headers.lengths[n])];
         let packet = Packet { key: &self.keys[n], zone, front, length: self.lengths[n] as usize };
         let from = PortId(origin.port);
+        if let Some(nat) = nat {
+            self.table.reserve(nat.reserved());
+        }
         let nat64 = nat.and_then(|nat| nat.nat64(from)).filter(|nat64| nat64.takes(packet.key));
         let begun = match (self.targets[n], nat64) {
             (None, Some(nat64)) => self.table.confirm_nat64(&packet, origin, self.now, &nat64.parts()),
@@ -275,6 +289,7 @@ impl WorkerConnections {
         counters.expired.add(over(&now) - over(&before));
         counters.evicted.add(now.ended.evicted - before.ended.evicted);
         counters.flushed.add(now.ended.flushed - before.ended.flushed);
+        counters.refused.add(now.ended.refused - before.ended.refused);
         counters.invalid.add(now.invalid - before.invalid);
         counters.decided.add(now.decided - before.decided);
         counters.events_lost.add(now.events_lost - before.events_lost);
@@ -329,7 +344,7 @@ fn config_of(config: &ConnectionsConfig) -> Config {
         sessions: limit,
         mappings,
         pick_up,
-        events: EVENTS as u32,
+        events: 0,
         block_events: BLOCK_EVENTS,
         quotas: Quotas { per_source, per_port, per_zone, half_open_per_source, half_open_per_port },
         timeouts: Timeouts {

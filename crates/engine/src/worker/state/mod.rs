@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use dpdk::{Batch, Mbuf};
 use netvm_clock as clock;
-use netvm_conntrack::ProxyTable;
 use netvm_notify::Signaller;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::ConnState;
@@ -36,7 +35,7 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::{MAX_PASSED, Snapshot};
 use burst::Burst;
-use connections::WorkerConnections;
+use connections::{TableMemory, WorkerConnections};
 use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
@@ -206,10 +205,10 @@ impl Datapath {
         }
     }
 
-    /// Lets connections be proxied.
-    pub(crate) fn allow_syn_proxy(&mut self, table: ProxyTable) {
+    /// Gives the table of connections further memory.
+    pub(crate) fn extend_connections(&mut self, memory: TableMemory) {
         if let Some(connections) = &mut self.connections {
-            connections.table.allow_syn_proxy(table);
+            connections.extend(memory);
         }
     }
 

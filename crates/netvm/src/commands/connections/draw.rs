@@ -1,12 +1,14 @@
 //! Connections as text.
 
+use comfy_table::Cell;
 use netvm_api::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, LoggedConnection,
-    PortBlock, TcpEndInfo,
+    NatTargetInfo, PortBlock, TcpEndInfo,
 };
 
+use crate::commands::counters::Columns;
 use crate::format::{bytes, count, duration};
-use crate::output::{Output, lines};
+use crate::output::{Output, StateColour, lines};
 
 /// A line for each connection, and their number.
 pub fn list(list: &ConnectionList, output: &Output) -> String {
@@ -51,11 +53,12 @@ pub fn list(list: &ConnectionList, output: &Output) -> String {
 
 /// What was counted.
 pub fn counts(counts: &ConnectionCounts) -> String {
-    let ConnectionCounts { begun, expired, evicted, flushed, invalid, decided, .. } = *counts;
+    let ConnectionCounts { begun, expired, evicted, flushed, refused, invalid, decided, .. } = *counts;
     let [begun, expired, evicted] = [begun, expired, evicted].map(count);
-    let [flushed, invalid, decided] = [flushed, invalid, decided].map(count);
+    let [flushed, refused, invalid, decided] = [flushed, refused, invalid, decided].map(count);
     let mut text = format!(
-        "{}begun: {begun}\nended: {expired} by time-out, {evicted} evicted, {flushed} flushed\n\
+        "{}begun: {begun}\nended: {expired} by time-out, {evicted} evicted, {flushed} flushed, {refused} refused \
+         by NAT\n\
          invalid packets: {invalid}\ndecided by their connections: {decided} packets\n{}",
         present(counts),
         cookies(counts)
@@ -82,6 +85,28 @@ fn cookies(counts: &ConnectionCounts) -> String {
     }
     let [sent, accepted, wrong] = cookies.map(count);
     format!("SYN cookies: {sent} sent, {accepted} accepted, {wrong} wrong\n")
+}
+
+/// A line for each target of NAT rules.
+pub fn targets(targets: &[NatTargetInfo], output: &Output) -> String {
+    if targets.is_empty() {
+        return "no target is checked: add `health = {}` to a [[nat]] with `dnat`\n".to_owned();
+    }
+    let counters = Columns::of(targets);
+    let first = ["TARGET", "STATE", "NAT", "ROUTER", "PROBLEM"];
+    let mut table = Columns::table(output, &first, &[&counters]);
+    for one in targets {
+        let (word, colour) = if one.up { ("up", StateColour::Good) } else { ("down", StateColour::Bad) };
+        let row: [Cell; 5] = [
+            (&one.target).into(),
+            output.cell(word, colour),
+            one.rules.join(" ").into(),
+            one.router.as_deref().unwrap_or("-").into(),
+            one.problem.as_deref().unwrap_or("-").into(),
+        ];
+        table.add_row(row.into_iter().chain(counters.cells(one).into_iter().map(Cell::from)));
+    }
+    lines(table)
 }
 
 /// How many connections there are.

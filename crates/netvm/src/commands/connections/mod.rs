@@ -44,6 +44,10 @@ pub async fn connections(client: &Client, output: &Output, command: ConnCommand)
             let counts = client.connections(&query(ConnFilter::default(), Some(0))).await?.counts;
             if output.json { output.value(&counts) } else { output.text(&draw::counts(&counts)) }
         }
+        ConnCommand::Targets => {
+            let targets = client.stats().await?.nat_targets;
+            if output.json { output.value(&targets) } else { output.text(&draw::targets(&targets, output)) }
+        }
     }
 }
 

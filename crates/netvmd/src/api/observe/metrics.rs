@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use netvm_api::explain::{METRICS, Metric, MetricKind};
-use netvm_api::{ChainInfo, ChainState, NfInfo, PuntInfo, RouterInfo, ShareInfo, Stats};
+use netvm_api::{ChainInfo, ChainState, NatTargetInfo, NfInfo, PuntInfo, RouterInfo, ShareInfo, Stats};
 use netvm_counters::{Counted, Exported, Value};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
@@ -60,6 +60,7 @@ async fn registry(daemon: &Arc<Daemon>) -> Result<Arc<Registry>, Failure> {
     scrape.routers(&routers);
     scrape.flow_monitor(&stats);
     scrape.connections(&stats);
+    scrape.targets(&stats);
     scrape.groups(&stats);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
@@ -271,6 +272,12 @@ impl Scrape {
         self.counters(stats.connections.iter().map(|counts| ([], counts)));
     }
 
+    fn targets(&mut self, stats: &Stats) {
+        let of = |it: &NatTargetInfo| [it.router.clone().unwrap_or_default(), it.target.clone()];
+        self.counters(stats.nat_targets.iter().map(|it| (of(it), it)));
+        self.add("netvm_nat_target_up", stats.nat_targets.iter().map(|it| (of(it), flag(it.up))));
+    }
+
     fn groups(&mut self, stats: &Stats) {
         let regions =
             || stats.groups.iter().flat_map(|group| group.regions.iter().map(move |one| (group, one)));
@@ -332,6 +339,7 @@ mod tests {
                 ..FlowMonitorInfo::default()
             }),
             connections: Some(ConnectionCounts { evicted: 4, ..ConnectionCounts::default() }),
+            nat_targets: vec![NatTargetInfo::default()],
         };
         let interface =
             RouterInterfaceInfo { punts: vec![PuntInfo::default()], ..RouterInterfaceInfo::default() };
@@ -350,6 +358,7 @@ mod tests {
         scrape.routers(&[router]);
         scrape.flow_monitor(&stats);
         scrape.connections(&stats);
+        scrape.targets(&stats);
         scrape.groups(&stats);
         let samples = |name: &str| -> Vec<(String, f64)> {
             let known = scrape.0.iter().filter(|(metric, _)| metric.name == name);
@@ -369,8 +378,8 @@ mod tests {
         assert_eq!(samples("netvm_worker_longest_turn_seconds"), [("worker=0".to_owned(), 41e-6)]);
         let lost = [("at=ring".to_owned(), 2.0), ("at=collector".to_owned(), 3.0)];
         assert_eq!(samples("netvm_flow_monitor_lost_records"), lost);
-        let ended =
-            [("by=timeout".to_owned(), 0.0), ("by=eviction".to_owned(), 4.0), ("by=flush".to_owned(), 0.0)];
+        let ended = [("timeout", 0.0), ("eviction", 4.0), ("flush", 0.0), ("nat", 0.0)];
+        let ended = ended.map(|(by, count)| (format!("by={by}"), count));
         assert_eq!(samples("netvm_connections_ended"), ended);
     }
 }

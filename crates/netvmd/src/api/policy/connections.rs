@@ -1,6 +1,7 @@
 //! Tracked connections: list them, end them, count them.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -92,8 +93,19 @@ fn filter(host: &Host, query: &ConnectionQuery) -> Result<ConnectionFilter, Fail
         protocol: protocol.map_err(|error| unprocessable(error.to_string()))?,
         state: query.state.as_deref().map(state_named).transpose()?,
         port: query.port.as_deref().map(|name| port_named(host, name)).transpose()?,
-        zone: query.zone,
+        zone: query.zone.map(|zone| known_zone(host, zone)).transpose()?,
     })
+}
+
+/// A zone that a port has which tracks connections.
+fn known_zone(host: &Host, zone: u16) -> Result<u16, Failure> {
+    let tracking = host.ports.iter().filter(|port| host.tracks_port(port));
+    let zones: BTreeSet<u16> = tracking.map(|port| port.policy.zone).collect();
+    if zones.contains(&zone) {
+        return Ok(zone);
+    }
+    let known: Vec<String> = zones.iter().map(ToString::to_string).collect();
+    Err(unprocessable(format!("no port is in zone {zone}: give one of {}", known.join(", "))))
 }
 
 /// The number of a connection: worker, slot and use of the slot.
@@ -170,4 +182,23 @@ pub(in crate::api) async fn events(State(daemon): State<Arc<Daemon>>) -> Result<
 
 fn engine_ended(_: oneshot::error::RecvError) -> Failure {
     Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the engine has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_zone_is_refused_with_those_that_there_are() {
+        let port = |name: &str, keys: &str| {
+            format!("[[port]]\nname = {name:?}\nkind = \"sink\"\nforward = {{ normal = true }}\n{keys}\n")
+        };
+        let text = port("a", "track = true") + &port("b", "track = true\nzone = 7") + &port("c", "");
+        let host =
+            netvm_config::parse("zones", &text).unwrap_or_else(|error| panic!("{}", error.render(false)));
+        let of = |zone| ConnectionQuery { zone: Some(zone), ..ConnectionQuery::default() };
+        assert_eq!(filter(&host.host, &of(7)).ok().unwrap().zone, Some(7));
+        let Err(refused) = filter(&host.host, &of(8)) else { panic!() };
+        assert_eq!(refused.error.message, "no port is in zone 8: give one of 0, 7");
+    }
 }

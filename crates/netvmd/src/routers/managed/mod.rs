@@ -1,6 +1,5 @@
 //! Brings namespaces and interfaces of routers to their desired state.
 
-mod local;
 mod record;
 
 use std::collections::btree_map::Entry;
@@ -77,7 +76,7 @@ impl DesiredRouter {
             interfaces: one.interfaces.iter().map(interface).collect(),
             port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
-            local: local::prefixes(host, one),
+            local: host.local_prefixes(one),
             has_nat64: one.nat64.is_some(),
         };
         host.routers.iter().map(router).collect()

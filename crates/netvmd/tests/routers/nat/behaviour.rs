@@ -21,7 +21,7 @@ fn discovered(net: &Net, what: &str) -> String {
 
 /// A STUN server with two addresses.
 fn server(net: &Net) -> Background {
-    net.internet.ip(&format!("address add {SECOND}/24 dev eth0"));
+    net.internet.ip(&format!("address replace {SECOND}/24 dev eth0"));
     Background::inside(
         &net.internet,
         &format!(
@@ -47,8 +47,15 @@ fn the_mapping_is_endpoint_independent_and_filtering_is_an_option() {
         assert!(filtering.contains("NAT with Address and Port Dependent Filtering"), "{filtering}");
         stun_client(&net, "Independent Mapping, Port Dependent Filter");
     }
+    {
+        let pool = "snat = { addresses = \"masquerade\", filtering = \"address-dependent\" }";
+        let _daemon = net.start(&net.config(false, "").replace("snat = \"masquerade\"", pool));
+        let _server = server(&net);
+        let filtering = discovered(&net, "-f");
+        assert!(filtering.contains("NAT with Address Dependent Filtering"), "{filtering}");
+    }
     // The page's CGNAT lets everybody send to a port that is in use.
-    let _daemon = net.start_with_pool(&net.config(false, &blocks(PAGE, "toml")[2]));
+    let _daemon = net.start_with_pool(&net.config(false, &blocks(PAGE, "toml")[3]));
     let _server = server(&net);
     let filtering = discovered(&net, "-f");
     assert!(filtering.contains("NAT with Endpoint Independent Filtering"), "{filtering}");

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod clients;
+mod health;
 mod log;
 mod pools;
 mod published;
@@ -29,6 +30,7 @@ struct Net {
     internet: Host,
     far: Host,
     router: String,
+    _namespace: RouterNamespace,
 }
 
 impl Net {
@@ -48,7 +50,8 @@ impl Net {
         }
         far.ip("route add default via 198.18.0.1");
         assert!(internet.output("sysctl -w net.ipv4.ip_forward=1").status.success());
-        Self { web, app, internet, far, router: format!("n{mark}{}", std::process::id()) }
+        let router = format!("n{mark}{}", std::process::id());
+        Self { web, app, internet, far, _namespace: RouterNamespace(router.clone()), router }
     }
 
     /// A text of the page with the names of this net.
@@ -117,9 +120,12 @@ impl Net {
     }
 }
 
-impl Drop for Net {
+/// The namespace of a router of this name, which netvmd leaves; removed on drop.
+struct RouterNamespace(String);
+
+impl Drop for RouterNamespace {
     fn drop(&mut self) {
-        let _ = succeeds(&format!("ip netns delete netvm-{}", self.router));
+        let _ = succeeds(&format!("ip netns delete netvm-{}", self.0));
     }
 }
 

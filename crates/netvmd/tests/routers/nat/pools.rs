@@ -89,3 +89,59 @@ fn a_pool_in_the_network_of_the_uplink_is_reached_without_routes() {
     assert!(within(Duration::from_secs(10), is_gone), "{}", local());
     assert!(net.app.pings(INTERNET), "the rest goes on: {}", daemon.log());
 }
+
+const SIX: &str = r#"
+[[nat]]
+name = "six"
+to = "uplink"
+match = { source = "fd00::/64" }
+snat = "2001:db8:9::100-2001:db8:9::1ff"
+"#;
+
+#[test]
+fn a_pool_of_ipv6_in_the_network_of_the_uplink_is_reached_without_routes() {
+    if !are_possible() {
+        return;
+    }
+    let net = Net::new('y');
+    let mut config = net.config(false, SIX);
+    for (old, new) in [
+        ("\"203.0.113.1/24\"", "\"203.0.113.1/24\", \"2001:db8:9::1/64\""),
+        ("\"203.0.113.2/24\"", "\"203.0.113.2/24\", \"2001:db8:9::2/64\""),
+        ("[\"10.0.0.1/24\"]", "[\"10.0.0.1/24\", \"fd00::1/64\"]"),
+        ("\"10.0.0.12/24\"", "\"10.0.0.12/24\", \"fd00::12/64\""),
+        ("gateways = [\"10.0.0.1\"]", "gateways = [\"10.0.0.1\", \"fd00::1\"]"),
+    ] {
+        assert!(config.contains(old), "{config}");
+        config = config.replace(old, new);
+    }
+    // The other container has no address of this family, so no gateway either.
+    let (first, rest) = config.split_once("[[port]]").unwrap().1.split_once("[[port]]").unwrap();
+    let head = config.split_once("[[port]]").unwrap().0;
+    let first = first.replace(", \"fd00::1\"]", "]");
+    let daemon = net.start(&format!("{head}[[port]]{first}[[port]]{rest}"));
+    let ((bound, is_bound), (peer, peers)) = (mpsc::channel(), mpsc::channel());
+    net.internet.inside(move || {
+        let listener = TcpListener::bind(("::", PORT)).unwrap();
+        bound.send(()).unwrap();
+        while let Ok((_, from)) = listener.accept() {
+            if peer.send(from.ip().to_string()).is_err() {
+                return;
+            }
+        }
+    });
+    is_bound.recv().unwrap();
+    assert!(net.app.pings("fd00::1"), "{}", daemon.log());
+    // The answers come back to an address that the internet asks for by neighbour discovery.
+    connect(&net.app, &format!("[2001:db8:9::1]:{PORT}"))
+        .unwrap_or_else(|error| panic!("{error}: {:?}\n{}", daemon.stats().drops, daemon.log()));
+    let seen = peers.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(seen.starts_with("2001:db8:9::1") && seen.len() == "2001:db8:9::1ff".len(), "{seen}");
+    // Also for one that stands for nobody: the router refuses packets to it.
+    assert_eq!(
+        connect(&net.internet, "[2001:db8:9::1fe]:9").unwrap_err(),
+        ErrorKind::ConnectionRefused,
+        "{}",
+        daemon.log()
+    );
+}

@@ -1,14 +1,16 @@
 //! Published ports: from outside, from another container, and from the host.
 
+use std::io::ErrorKind;
+use std::net::UdpSocket;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use netvm_api::{ApplyReply, path};
+use netvm_api::{ApplyReply, NeighbourInfo, path};
 
-use super::super::common::hosts::{Host, are_possible, within};
+use super::super::common::hosts::{Host, are_possible, asking, within};
 use super::super::common::{Daemon, Folder};
-use super::{Net, must};
+use super::{Net, ROUTER, must, succeeds};
 
 #[test]
 fn a_published_port_is_reached_from_outside_and_from_containers() {
@@ -48,4 +50,59 @@ fn the_host_and_containers_reach_each_other_by_a_published_port() {
     assert_eq!(servers.len(), 1);
     must(&host, "busybox wget -q -O /dev/null http://203.0.113.2:8080/os-release");
     must(&net.app, "busybox wget -q -O /dev/null http://203.0.113.2:8080/os-release");
+}
+
+const BOTH_ENDS: &str = r#"
+[[nat]]
+name = "service"
+match = { protocol = "udp", destination = "203.0.113.2", destination_ports = 5300 }
+dnat = "10.0.0.11:53"
+
+[[nat]]
+name = "as-router"
+to = "switch"
+match = { protocol = "udp", destination = "10.0.0.11" }
+snat = "masquerade"
+"#;
+
+#[test]
+fn packets_wait_for_their_next_hop_though_both_ends_are_translated() {
+    if !are_possible() {
+        return;
+    }
+    let net = Net::new('u');
+    let daemon = net.start(&net.config(false, BOTH_ENDS));
+    let (bound, is_bound) = mpsc::channel();
+    net.web.inside(move || {
+        let socket = UdpSocket::bind("0.0.0.0:53").unwrap();
+        bound.send(()).unwrap();
+        let mut datagram = [0; 64];
+        while let Ok((_, from)) = socket.recv_from(&mut datagram) {
+            // Nobody may hear it any more.
+            let _ = socket.send_to(from.ip().to_string().as_bytes(), from);
+        }
+    });
+    is_bound.recv().unwrap();
+    let neighbours = path::NEIGHBOURS.replace("{router}", &net.router);
+    let is_known = || {
+        let all: Vec<NeighbourInfo> = daemon.get(&neighbours);
+        all.iter().any(|one| one.address == "10.0.0.11")
+    };
+    for host in [&net.internet, &net.app, &net.internet, &net.app] {
+        let delete = format!("ip -n netvm-{} neigh flush to 10.0.0.11", net.router);
+        assert!(within(Duration::from_secs(10), || succeeds(&delete) && !is_known()), "{}", daemon.log());
+        let ask = || {
+            let socket = asking(ROUTER.parse().unwrap(), 5300, Duration::from_secs(5));
+            (0..3).for_each(|_| assert_eq!(socket.send(b"who asks?").unwrap(), 9));
+            let mut answer = [0; 64];
+            let mut next = || {
+                let length = socket.recv(&mut answer).map_err(|error| error.kind())?;
+                Ok::<_, ErrorKind>(String::from_utf8(answer[..length].to_vec()).unwrap())
+            };
+            [next(), next(), next()]
+        };
+        let answers = host.inside(ask).join().unwrap();
+        let expected = [(); 3].map(|()| Ok("10.0.0.1".to_owned()));
+        assert_eq!(answers, expected, "{:?}\n{}", daemon.stats().drops, daemon.log());
+    }
 }

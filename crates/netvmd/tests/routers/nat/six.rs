@@ -7,7 +7,7 @@ use super::super::common::download::{download, serve};
 use super::super::common::hosts::{Host, are_possible, succeeds};
 use super::super::common::page::blocks;
 use super::super::common::{ADAPTIVE, Daemon, engine};
-use super::{Background, PAGE, has, must};
+use super::{Background, PAGE, RouterNamespace, has, must};
 
 /// The server by its IPv6 address.
 const SERVER: &str = "64:ff9b::cb00:7101";
@@ -19,6 +19,7 @@ fn a_container_with_ipv6_alone_reaches_an_ipv4_server() {
     }
     let [six, internet] = ["x6", "x4"].map(Host::bare);
     let router = format!("nx{}", std::process::id());
+    let _namespace = RouterNamespace(router.clone());
     let named = |text: &str| {
         let mut text = text.replace("\"edge\"", &format!("{router:?}"));
         for (name, host) in [("six", &six), ("internet", &internet)] {
@@ -56,6 +57,4 @@ fn a_container_with_ipv6_alone_reaches_an_ipv4_server() {
             must(&six, &format!("iperf3 -c {SERVER} {how}"));
         }
     }
-    drop(daemon);
-    let _ = succeeds(&format!("ip netns delete netvm-{router}"));
 }

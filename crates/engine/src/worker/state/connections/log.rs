@@ -1,12 +1,12 @@
 //! What happens to connections and to ports of NAT, for logs. In: events of the worker's table, and refusals for want
 //! of a port. Out: a ring, which a thread of netvmd reads.
 
-use netvm_conntrack::{BlockEvent, Connections, Event, Tuple};
+use netvm_conntrack::{BlockEvent, Connections, Event, EventQueue, NoMemory, Tuple};
 use netvm_wire::{Address, IpProto};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 /// Events that wait in a table for the next tick, and in the ring of a table for their reader.
-pub(super) const EVENTS: usize = 16_384;
+const EVENTS: usize = 16_384;
 /// The same of blocks of ports.
 pub(super) const BLOCK_EVENTS: u32 = 4096;
 
@@ -45,6 +45,21 @@ impl NoPort {
     }
 }
 
+/// Memory for what happens to the connections of a worker: some megabytes, which only those have whom somebody reads.
+pub(crate) struct EventMemory {
+    /// Until the next tick.
+    queue: EventQueue,
+    ring: Producer<LogEvent>,
+}
+
+impl EventMemory {
+    /// Empty, with the ring's end for the reader.
+    pub(crate) fn new() -> Result<(Self, Consumer<LogEvent>), NoMemory> {
+        let (ring, consumer) = RingBuffer::new(EVENTS);
+        Ok((Self { queue: EventQueue::new(EVENTS as u32)?, ring }, consumer))
+    }
+}
+
 /// The ring, while there is a reader.
 #[derive(Default)]
 pub(super) struct EventLog {
@@ -56,11 +71,10 @@ pub(super) struct EventLog {
 }
 
 impl EventLog {
-    /// The ring into which events go from now on, while somebody wants them.
-    pub(super) fn open(&mut self) -> Consumer<LogEvent> {
-        let (producer, consumer) = RingBuffer::new(EVENTS);
-        self.ring = Some(producer);
-        consumer
+    /// Events go into this memory from now on, while somebody wants them.
+    pub(super) fn open(&mut self, memory: EventMemory, table: &mut Connections) {
+        table.queue_events(memory.queue);
+        self.ring = Some(memory.ring);
     }
 
     /// Notes that a connection got no port.

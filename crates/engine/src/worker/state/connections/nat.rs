@@ -82,15 +82,20 @@ impl WorkerConnections {
         let OfConnection { connection, is_reply } = of;
         let unsupported = DropReason::NatUnsupported;
         let id = self.table.noted(connection).ok_or(unsupported)?;
+        let known = self.table.get(id).ok_or(unsupported)?;
+        if known.is_settled() && !known.change(Half::Source, is_reply).is_any() {
+            forget_connection(mbuf);
+            return Ok(());
+        }
         let (mut key, mut front) = (FlowKey::EMPTY, [0; HEADER_BYTES]);
         let copied = read_front(mbuf, &mut front, &mut key).map_err(|_| unsupported)?;
-        let known = self.table.get(id).ok_or(unsupported)?;
         // An error about its packets decides nothing.
         if !known.is_settled() && state_of(mbuf) != ConnState::Related {
             let choice = match is_reply {
                 true => SourceChoice::Itself,
                 false => nat.source(out, known, &key),
             };
+            self.table.reserve(nat.reserved());
             let settled = match choice {
                 SourceChoice::Of([]) => Err(Refusal::NoPort),
                 choice => self.table.settle_source(id, choice.pools()),
@@ -100,7 +105,7 @@ impl WorkerConnections {
                 if let Some(known) = self.table.get(id).filter(|_| !is_unsupported) {
                     self.log.note(NoPort::of(known.original(), self.now));
                 }
-                self.table.end(id);
+                self.table.refuse(id);
                 return Err(if is_unsupported { unsupported } else { DropReason::NatNoPort });
             }
         }

@@ -9,7 +9,7 @@ use netvm_wire::{ConnState, FrameBuilder, TcpFlags, checksum, parse};
 
 use super::rig::{CHAIN, Rig, ip, mac, port, udp};
 use crate::drop_reason::DropReason;
-use crate::worker::{Command, WorkerConnections};
+use crate::worker::{Command, TableMemory, WorkerConnections};
 
 /// Two ports that track and send to each other, with further lines for port 1, and a rule.
 fn ports_and_rule(of_p1: &str, rule: &str) -> String {
@@ -169,7 +169,7 @@ allow = true"#;
     let deny = r#"acl_in = "deny""#;
     let text = ports_and_rule(deny, rule).replacen("track = true", &format!("track = true\n{deny}"), 1);
     let mut rig = tracking(&text, &ConnectionsConfig { pick_up: false, ..ConnectionsConfig::default() });
-    rig.command(Command::AllowSynProxy(ProxyTable::new(1 << 16).unwrap()));
+    rig.command(Command::ExtendConnections(TableMemory::SynProxy(ProxyTable::new(1 << 16).unwrap())));
     rig
 }
 

@@ -157,6 +157,14 @@ fn a_pool_without_a_free_port_drops_new_connections_and_keeps_others() {
 }
 
 #[test]
+fn masquerading_takes_no_published_port() {
+    let mut rig = rig(host("", "", ""), &[publish(WAN), masquerade([8080, 8081])]);
+    assert_eq!(through(&mut rig, LAN, &udp(INSIDE, REMOTE, [8080, 53])), [udp(OUTSIDE, REMOTE, [8081, 53])]);
+    assert!(through(&mut rig, LAN, &udp(INSIDE, REMOTE, [8081, 53])).is_empty(), "no other is left");
+    assert_eq!(through(&mut rig, WAN, &udp(REMOTE, OUTSIDE, [53, 8080])), [udp(REMOTE, SERVER, [53, 80])]);
+}
+
+#[test]
 fn hosts_behind_one_port_reach_each_other_by_a_published_port() {
     let mut rig = rig(host("forward = { out = \"p0\" }", "", ""), &[publish(LAN)]);
     rig.receive(0, &udp(INSIDE, OUTSIDE, [5000, 8080]));

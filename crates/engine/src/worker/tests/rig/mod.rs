@@ -23,7 +23,7 @@ use crate::interface::{Device, PortQueue, Shaper};
 use crate::limits::SharedLimits;
 use crate::link::{Link, LinkParts};
 use crate::memory::{Memory, eal_for_tests};
-use crate::nat::Nat;
+use crate::nat::{Nat, TargetHealth};
 use crate::policy::{Compiler, DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
@@ -322,7 +322,7 @@ fn snapshot(host: &Host, before: &Policy) -> Snapshot {
     let mut policy = Compiler::new(eal_for_tests()).compile(host, before).unwrap();
     policy.generation = before.generation + 1;
     let hits = policy.decisions.iter().map(|_| DecisionCounters::default()).collect();
-    let nat = Nat::of(host, &[]).map(Arc::new);
+    let nat = Nat::of(host, &[], &TargetHealth::default()).map(Arc::new);
     let snapshot = Snapshot { policy: Arc::new(policy), hits, nat, ..Snapshot::default() };
     snapshot.with_virtual_ports(host)
 }
