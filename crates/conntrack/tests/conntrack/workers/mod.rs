@@ -101,7 +101,8 @@ impl Workers {
         let is_it = |it: &Connection| [it.original(), it.reply()] == tuples;
         let has = |table: &Connections| table.page(0, table.capacity(), 0).any(|(_, it)| is_it(it));
         let holders: Vec<usize> = (0..MAX_WORKERS).filter(|worker| has(&self.tables[*worker])).collect();
-        let &[holder] = &holders[..] else { panic!("{tuples:?}: {holders:?}") };
+        assert_eq!(holders.len(), 1, "{tuples:?}: {holders:?}");
+        let holder = holders[0];
         for received_by in 0..self.count {
             for (tuple, is_reply) in [(tuples[0], false), (tuples[1], true)] {
                 let (ends, frame) = (Ends::of(tuple), frame_of(&Ends::of(tuple), is_reply));

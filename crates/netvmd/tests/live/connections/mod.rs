@@ -94,7 +94,6 @@ fn only_the_office_opens_connections_and_they_are_listed_and_flushed() {
         "protocol=udp",
         "l4_port=81",
         "address=10.0.0.3",
-        "zone=1",
         "port=outside",
         "limit=0",
     ] {
@@ -174,6 +173,8 @@ fn wrong_queries_and_hosts_that_track_nothing_are_told_so() {
         ("GET", "address=10.0.0.1/8", 422),
         ("GET", "protocol=tcpp", 422),
         ("GET", "zone=70000", 422),
+        ("GET", "zone=1", 422),
+        ("DELETE", "zone=1", 422),
         ("GET", "state=open", 422),
         ("GET", "id=7", 422),
         ("GET", "adress=10.0.0.1", 422),

@@ -115,7 +115,7 @@ fn a_collector_gets_blocks_of_ports_and_the_sessions_of_others() {
         matches!(it, ConnectionEvent::BlockAssigned(_) | ConnectionEvent::BlockReleased(_))
     };
     let of_blocks = lines.iter().filter(of_block).count();
-    assert!(of_blocks >= 2 && of_blocks < 10, "{lines:?}");
+    assert!((2..10).contains(&of_blocks), "{lines:?}");
     if !has("tshark") {
         return;
     }
