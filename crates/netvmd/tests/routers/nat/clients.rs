@@ -153,7 +153,7 @@ fn connections_of_two_workers_are_translated() {
         println!("SKIP: two workers need two cores");
         return;
     }
-    let net = Net::new('o');
+    let net = Net::new('i');
     let mut config = net.config(false, "");
     if !config.contains("cores = ") {
         config = config.replacen("[engine]\n", "[engine]\ncores = [0, 1]\n", 1);
@@ -237,7 +237,7 @@ fn a_container_that_uses_many_ports_leaves_enough_for_others() {
     if !are_possible() {
         return;
     }
-    let net = Net::new('x');
+    let net = Net::new('f');
     let daemon = net.start(&net.config(false, "[engine.connections]\nper_source = 1000\n"));
     let scan = || {
         for port in 2000..8000 {

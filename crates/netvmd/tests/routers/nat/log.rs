@@ -24,7 +24,7 @@ fn config(net: &Net, collector: &str, file: &Path) -> String {
     let log = page.iter().find(|block| block.contains("collector = ")).unwrap();
     let log = log.replace("192.0.2.1:4739", collector);
     let log = log.replace("/var/log/netvm/nat.jsonl", file.to_str().unwrap());
-    net.config(false, &(page[2].replace("10.0.0.0/24", APP) + "\n" + &log))
+    net.config(false, &(page[3].replace("10.0.0.0/24", APP) + "\n" + &log))
 }
 
 /// Sends a datagram from each of `count` sockets.

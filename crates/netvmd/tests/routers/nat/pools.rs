@@ -103,7 +103,7 @@ fn a_pool_of_ipv6_in_the_network_of_the_uplink_is_reached_without_routes() {
     if !are_possible() {
         return;
     }
-    let net = Net::new('y');
+    let net = Net::new('e');
     let mut config = net.config(false, SIX);
     for (old, new) in [
         ("\"203.0.113.1/24\"", "\"203.0.113.1/24\", \"2001:db8:9::1/64\""),
