@@ -80,6 +80,11 @@ fn a_collector_gets_blocks_of_ports_and_the_sessions_of_others() {
     let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = collector.local_addr().unwrap().to_string();
     let mut daemon = net.start_with_pool(&config(&net, &address, &file));
+    // Connections that begin before somebody reads what happens have no line.
+    daemon.until("the log is written", |_| {
+        open(&net.web, 1);
+        !lines(&file).is_empty()
+    });
     open(&net.app, 20);
     open(&net.web, 20);
     let released = |lines: &[ConnectionEvent]| {
