@@ -1,7 +1,7 @@
 //! Targets that fail: with real web servers, of which one is killed and comes back.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use netvm_api::{EventKind, NatTargetInfo};
 
 use super::super::common::Daemon;
 use super::super::common::hosts::{Host, are_possible, within};
-use super::{Background, Net, PAGE, blocks, must};
+use super::{Background, Net, PAGE, blocks, connect, must};
 
 /// A rule beside that of the page.
 const ECHO: &str = r#"
@@ -38,14 +38,6 @@ fn target(daemon: &Daemon, address: &str, is_as: impl Fn(&NatTargetInfo) -> bool
     });
     assert!(is_so, "{found:?}\n{}", daemon.log());
     found.unwrap()
-}
-
-/// What becomes of a new connection from a host.
-fn connect(from: &Host, to: &str) -> Result<TcpStream, ErrorKind> {
-    let to: SocketAddr = to.parse().unwrap();
-    let connect =
-        move || TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(|error| error.kind());
-    from.inside(connect).join().unwrap()
 }
 
 #[test]

@@ -9,7 +9,10 @@ mod published;
 mod six;
 mod traces;
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use super::common::hosts::{Host, run, succeeds};
 use super::common::page::blocks;
@@ -149,6 +152,14 @@ impl Drop for Background {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What becomes of a new connection from a host.
+fn connect(from: &Host, to: &str) -> Result<TcpStream, ErrorKind> {
+    let to: SocketAddr = to.parse().unwrap();
+    let connect =
+        move || TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(|error| error.kind());
+    from.inside(connect).join().unwrap()
 }
 
 /// The output of a program in a host, which must succeed at some time.

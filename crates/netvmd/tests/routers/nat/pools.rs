@@ -1,14 +1,14 @@
 //! Pools in the network of the uplink: nobody routes them to the router, which answers ARP for them.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use netvm_api::{ApplyReply, path};
 
-use super::super::common::hosts::{Host, are_possible, within};
-use super::{INTERNET, Net, must};
+use super::super::common::hosts::{are_possible, within};
+use super::{INTERNET, Net, connect, must};
 
 const PORT: u16 = 7200;
 
@@ -31,14 +31,6 @@ to = "uplink"
 match = { source = "fd00::/64" }
 snat = "2001:db8:9::/64"
 "#;
-
-/// What becomes of a connection from a host.
-fn connect(from: &Host, to: &str) -> Result<TcpStream, ErrorKind> {
-    let to: SocketAddr = to.parse().unwrap();
-    let connect =
-        move || TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(|error| error.kind());
-    from.inside(connect).join().unwrap()
-}
 
 #[test]
 fn a_pool_in_the_network_of_the_uplink_is_reached_without_routes() {
