@@ -224,8 +224,8 @@ pub struct Targets<'a> {
 
 impl Targets<'_> {
     /// Where a packet leads that begins a connection: to the end inside that its destination stands for, by the mapping
-    /// of another connection. So packets from outside reach ends whose pool lets them in (RFC 4787 section 5), and those
-    /// `from_inside` reach all (REQ-9). Begin the connection with this destination.
+    /// of another connection. So packets from outside reach ends whose pool lets them in (RFC 4787 section 5), and
+    /// those `from_inside` reach all (REQ-9). Begin the connection with this destination.
     #[must_use]
     pub fn of(&self, packet: &Packet<'_>, from_inside: bool) -> Option<Target> {
         let key = packet.key;
