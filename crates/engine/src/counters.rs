@@ -233,8 +233,8 @@ netvm_counters::worker! { words! {
         pub(crate) has_arrivals: AtomicBool,
         /// Whether latencies are measured; the manager sets it.
         pub(crate) measures_latency: AtomicBool,
-        /// Whether somebody wants to know what happens to connections; the manager sets it.
-        pub(crate) wants_events: AtomicBool,
+        /// Whether nobody wants to know what happens to connections; the manager sets it.
+        pub(crate) ignores_events: AtomicBool,
         /// Longest turn of the loop since the start in cycles, without sleep.
         pub longest_turn: Counter,
     }

@@ -57,7 +57,7 @@ impl Verdict {
 /// What rules have decided of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Decided {
-    /// The rule, as the caller numbers rules; 0: none.
+    /// The number of the rule, plus 1; 0: none.
     pub rule: u32,
     /// What became of the packets.
     pub verdict: Verdict,

@@ -14,7 +14,7 @@ pub struct Shared {
     pub(crate) hasher: FlowHasher,
     /// Hashes what is to be the same after a restart.
     pub(crate) stable: FlowHasher,
-    mappings: Option<Mutex<Mappings>>,
+    mappings: OnceLock<Mutex<Mappings>>,
     sessions: u32,
     /// Of several workers.
     exceptions: OnceLock<Exceptions>,
@@ -26,14 +26,30 @@ impl Shared {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(config: &Config) -> Result<Arc<Self>, NoMemory> {
-        let mappings = mappings_of(config)?.map(Mutex::new);
-        Ok(Arc::new(Self {
+        let shared = Arc::new(Self {
             hasher: FlowHasher::new(),
             stable: config.mapping_key.map_or_else(FlowHasher::new, FlowHasher::with_key),
-            mappings,
+            mappings: OnceLock::new(),
             sessions: config.sessions,
             exceptions: OnceLock::new(),
-        }))
+        });
+        shared.allow_mappings(config)?;
+        Ok(shared)
+    }
+
+    /// Sets memory aside for mappings, if it is not done yet and there are to be any. Of `config`, it takes `mappings`,
+    /// `blocks` and `block_events`. Call it before [`Shared::allow_workers`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn allow_mappings(&self, config: &Config) -> Result<(), NoMemory> {
+        if config.mappings > 0 && self.mappings.get().is_none() {
+            let blocks = Blocks::new(config.blocks.min(1 << 28), config.block_events)?;
+            let mappings = Mappings::new(config.mappings.min(1 << 28), blocks)?;
+            // Nobody else has done it meanwhile.
+            let _ = self.mappings.set(Mutex::new(mappings));
+        }
+        Ok(())
     }
 
     /// Sets memory aside for the exceptions of so many workers: all of their connections may be some. Call it before
@@ -42,7 +58,7 @@ impl Shared {
     /// # Errors
     /// [`NoMemory`].
     pub fn allow_workers(&self, workers: usize) -> Result<(), NoMemory> {
-        if workers > 1 && self.mappings.is_some() && self.exceptions.get().is_none() {
+        if workers > 1 && self.mappings.get().is_some() && self.exceptions.get().is_none() {
             let most = self.sessions.saturating_mul(workers as u32);
             // Nobody else has done it meanwhile.
             let _ = self.exceptions.set(Exceptions::new(most)?);
@@ -75,16 +91,7 @@ impl Shared {
 
     /// The mappings, if there are to be any. Other workers wait meanwhile: do what takes long before.
     pub(crate) fn mappings(&self) -> Option<MutexGuard<'_, Mappings>> {
-        let mappings = self.mappings.as_ref()?;
+        let mappings = self.mappings.get()?;
         Some(mappings.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Room for mappings, if there are to be any.
-fn mappings_of(config: &Config) -> Result<Option<Mappings>, NoMemory> {
-    if config.mappings == 0 {
-        return Ok(None);
-    }
-    let blocks = Blocks::new(config.blocks.min(1 << 28), config.block_events)?;
-    Mappings::new(config.mappings.min(1 << 28), blocks).map(Some)
 }

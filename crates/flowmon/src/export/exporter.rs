@@ -13,7 +13,7 @@ use rtrb::Consumer;
 use super::eve::{Drops, Eve};
 use super::ipfix::{Collector, IDLE_INTERVAL, Ipfix, Item, MAX_MESSAGE_DELAY, NatEvent, Options, Target};
 use super::rings::Rings;
-use super::rules::{Names, RuleNames};
+use super::rules::{Names, RuleNames, name_of};
 use super::view::{Heaviest, Shared, Totals, View};
 use crate::entry::Record;
 
@@ -217,12 +217,12 @@ impl Task {
 
     fn take(&mut self, record: &Record) {
         self.heaviest.add(record);
+        let rule = name_of(&self.names, record.decided);
         if let Some(eve) = &mut self.eve {
-            let written = eve.write(record, self.names.get(&record.decided.rule).map(|name| &**name));
+            let written = eve.write(record, rule.as_deref());
             self.note_eve(&written);
         }
         if let Some(ipfix) = &mut self.ipfix {
-            let rule = self.names.get(&record.decided.rule).map(Arc::clone);
             ipfix.push(Item::Flow(*record, rule));
         }
     }

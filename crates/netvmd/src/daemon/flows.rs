@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use netvm_clock as clock;
 use netvm_engine::{DropCounts, Engine, rule_number};
 use netvm_flowmon::export::{Clock, Drops, Exporter, Options, RuleNames, Target, View};
-use netvm_model::{FlowMonitorConfig, Rule};
+use netvm_model::{FlowMonitorConfig, Host, Rule};
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
@@ -49,9 +49,11 @@ impl FlowExport {
         engine: &EngineHandle,
     ) -> Result<Self, EngineGone> {
         let reopen = Arc::new(AtomicBool::new(false));
-        let rings = engine.call(Engine::take_flow_records).await?;
+        let (rings, host) =
+            engine.call(|engine| (engine.take_flow_records(), engine.shared_host())).await?;
         let Some(config) = config else { return Ok(Self::default()) };
         let rules = RuleNames::default();
+        rules.set(names_of(&host));
         let options = Options { rules: rules.clone(), ..options(config, &reopen) };
         let exporter = match Exporter::start(&options) {
             Ok(exporter) => Arc::new(exporter),
@@ -62,7 +64,7 @@ impl FlowExport {
             }
         };
         rings.into_iter().for_each(|ring| exporter.add(ring));
-        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone(), rules));
+        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone(), rules, host));
         Ok(Self { running: Some((exporter, watching)), reopen })
     }
 
@@ -140,10 +142,15 @@ async fn drop_rings(engine: EngineHandle) {
     }
 }
 
+/// The names of the rules, by the numbers that records have.
+fn names_of(host: &Host) -> BTreeMap<u32, Arc<str>> {
+    let name = |rule: &Rule| (rule_number(rule.id), rule_name(host, rule.id).into());
+    host.rules.iter().map(name).collect()
+}
+
 /// Passes the rings of workers that were added and counts of drops to the exporter once a second, and logs lost
-/// records, until the engine ends.
-async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames) {
-    let mut named = Arc::default();
+/// records, until the engine ends. `rules` has the names of a host's rules, and follows the host.
+async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames, mut named: Arc<Host>) {
     let (mut before, mut lost_before) = (Counts::new(), 0);
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -153,8 +160,7 @@ async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames) 
             return;
         };
         if !Arc::ptr_eq(&host, &named) {
-            let name = |rule: &Rule| (rule_number(rule.id), rule_name(&host, rule.id).into());
-            rules.set(host.rules.iter().map(name).collect());
+            rules.set(names_of(&host));
             named = host;
         }
         rings.into_iter().for_each(|ring| exporter.add(ring));

@@ -88,7 +88,7 @@ impl EngineConnections<'_> {
     /// somebody wants them for the first time.
     pub fn take_events(self, are_wanted: bool) -> Vec<Consumer<LogEvent>> {
         for worker in self.workers.iter() {
-            worker.counters.wants_events.store(are_wanted, Ordering::Relaxed);
+            worker.counters.ignores_events.store(!are_wanted, Ordering::Relaxed);
         }
         if are_wanted {
             self.tables.log(self.workers);

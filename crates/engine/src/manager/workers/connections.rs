@@ -29,7 +29,7 @@ pub(crate) struct ConnectionTables {
     are_given: bool,
     /// What the tables of the workers share, while they have tables.
     shared: Option<Arc<Shared>>,
-    /// Somebody wants their events: a table of each worker, also of one to come, has a log.
+    /// Somebody wants their events, or has wanted them: a table of each worker, also of one to come, has a log.
     are_logged: bool,
     /// The rings of their events, until a reader takes them.
     events: Vec<Consumer<LogEvent>>,
@@ -47,7 +47,7 @@ impl ConnectionTables {
             mapping_key: None,
             are_given: false,
             shared: None,
-            are_logged: false,
+            are_logged: config.log.is_some(),
             events: Vec::new(),
             are_proxied: false,
             have_contacts: false,
@@ -75,6 +75,9 @@ impl ConnectionTables {
                 let memory = TableMemory::SynProxy(ProxyTable::new(self.config.limit)?);
                 tables.further.push((worker, memory));
             }
+        }
+        if let Some(shared) = self.shared.as_ref().filter(|_| host.translates()) {
+            WorkerConnections::allow_nat(shared, &self.config, workers.len())?;
         }
         if host.filters_by_address() && !self.have_contacts {
             let connections = self.config.limit.saturating_mul(workers.len() as u32);
@@ -146,7 +149,7 @@ impl ConnectionTables {
                 shared.allow_workers(workers)?;
                 shared
             }
-            None => shared.insert(WorkerConnections::shared(config, *mapping_key, workers)?),
+            None => shared.insert(WorkerConnections::shared(config, *mapping_key)?),
         };
         let mut table = Box::new(WorkerConnections::of_worker(config, shared, worker)?);
         if self.are_logged {

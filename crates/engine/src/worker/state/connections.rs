@@ -121,20 +121,27 @@ pub(crate) struct WorkerConnections {
 }
 
 impl WorkerConnections {
-    /// What the tables of so many workers share.
+    /// What the tables of all workers share.
     ///
     /// `mapping_key`: by which NAT chooses addresses and ports, for the same choice after a restart.
     pub(crate) fn shared(
         config: &ConnectionsConfig,
         mapping_key: Option<u64>,
-        workers: usize,
     ) -> Result<Arc<Shared>, NoMemory> {
+        Shared::new(&Config { mapping_key, mappings: 0, ..config_of(config) })
+    }
+
+    /// Sets aside what NAT of so many workers needs, if it is not done yet.
+    pub(crate) fn allow_nat(
+        shared: &Shared,
+        config: &ConnectionsConfig,
+        workers: usize,
+    ) -> Result<(), NoMemory> {
         let of_worker = config_of(config);
         let mappings = of_worker.mappings.saturating_mul(workers as u32);
         let blocks = mappings.div_ceil(MAPPINGS_PER_BLOCK);
-        let shared = Shared::new(&Config { mapping_key, mappings, blocks, ..of_worker })?;
-        shared.allow_workers(workers)?;
-        Ok(shared)
+        shared.allow_mappings(&Config { mappings, blocks, ..of_worker })?;
+        shared.allow_workers(workers)
     }
 
     /// An empty table of a worker.
@@ -162,9 +169,11 @@ impl WorkerConnections {
         })
     }
 
-    /// The table of the only worker.
+    /// The table of the only worker, with what NAT needs.
     pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
-        Self::of_worker(config, &Self::shared(config, mapping_key, 1)?, WorkerId(0))
+        let shared = Self::shared(config, mapping_key)?;
+        Self::allow_nat(&shared, config, 1)?;
+        Self::of_worker(config, &shared, WorkerId(0))
     }
 
     /// Uses further memory.

@@ -163,7 +163,7 @@ impl Datapath {
         self.latency.measure(self.counters.measures_latency.load(Ordering::Relaxed));
         if let Some(connections) = &mut self.connections {
             connections.tick(self.clock.tick, &self.counters.connections);
-            connections.pass_events(self.counters.wants_events.load(Ordering::Relaxed));
+            connections.pass_events(!self.counters.ignores_events.load(Ordering::Relaxed));
         }
         if let Some(monitor) = &mut self.monitor {
             monitor.tick(&self.counters.monitor);
