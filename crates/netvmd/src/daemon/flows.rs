@@ -49,8 +49,7 @@ impl FlowExport {
         engine: &EngineHandle,
     ) -> Result<Self, EngineGone> {
         let reopen = Arc::new(AtomicBool::new(false));
-        let (rings, host) =
-            engine.call(|engine| (engine.take_flow_records(), engine.shared_host())).await?;
+        let (rings, host) = engine.call(|engine| (engine.take_flow_records(), engine.shared_host())).await?;
         let Some(config) = config else { return Ok(Self::default()) };
         let rules = RuleNames::default();
         rules.set(names_of(&host));
