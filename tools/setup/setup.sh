@@ -53,6 +53,8 @@ watch_peers=(prometheus chromium)
 # Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
 # shellcheck disable=SC2034
 nat_clients=(coturn stun-client dnsutils iperf3 curl)
+# Programs of others that tests make hops of chains of. They are unpacked, not installed: Debian's packages start services.
+hop_programs=(haproxy suricata)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
 demo_build_seconds=400
@@ -62,8 +64,8 @@ rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
 setup() {
     case ${1:-} in
-        '' | --nightly | --guests) ;;
-        *) die "setup takes --nightly, --guests or nothing, not '$1'" ;;
+        '' | --nightly | --guests | --peers) ;;
+        *) die "setup takes --nightly, --guests, --peers or nothing, not '$1'" ;;
     esac
     setup_packages "${demo_packages[@]}" "${test_packages[@]}"
     install_available "${ipfix_readers[@]}"
@@ -73,6 +75,7 @@ setup() {
     case ${1:-} in
         --nightly) setup_nightly miri rust-src ;;
         --guests) setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later" ;;
+        --peers) setup_peers grout "${hop_programs[@]}" ;;
     esac
 }
 
@@ -118,7 +121,7 @@ apt_cost() {
 setup_bench() {
     [[ $1 != container ]] || install_missing iperf3
     if [[ $1 == router && " $* " != *" --skip-peers "* ]]; then
-        step "grout" tools/bench/grout.sh "$target_dir/guest/grout" </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
+        step "grout" tools/setup/peer.sh grout </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
     fi
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
@@ -126,6 +129,13 @@ setup_bench() {
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
             ;;
     esac
+}
+
+# setup_peers NAME...: unpacks programs of newer Debian releases.
+setup_peers() {
+    local name status=0
+    for name in "$@"; do step "$name" tools/setup/peer.sh "$name" </dev/null || status=1; done
+    return "$status"
 }
 
 # install_available PACKAGE...: those that this distribution has.

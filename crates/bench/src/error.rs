@@ -88,7 +88,7 @@ pub enum BenchError {
     },
     /// grout is not installed.
     #[error(
-        "grout is not in {folder}: install it there with tools/bench/grout.sh, or skip the comparison with --skip-peers"
+        "grout is not in {folder}: install it there with tools/setup/peer.sh grout, or skip the comparison with --skip-peers"
     )]
     NoGrout {
         /// Where it should be.

@@ -26,6 +26,8 @@ const SIDES: Sides = Sides {
     addresses: ["10.0.0.254/24", "10.0.1.254/24"],
     hosts: [["10.0.0.1", "10.0.0.2"], ["10.0.1.1", "10.0.1.2"]],
 };
+/// The TTL of frames, and of what the kernel itself sends.
+const TTL: u8 = 64;
 /// Without a packet that has to come for so long, the kernel has dropped it.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel forwards a packet before the call that sends it returns, so one that has not come by then was dropped.
@@ -149,7 +151,9 @@ impl Router {
                 continue;
             }
             let length = wire.read(&mut bytes).unwrap();
-            if bytes[12..14] == [8, 0] && bytes[18..20] == identification.to_be_bytes() {
+            // Packets of the kernel itself, such as errors, may have any identification; their TTL is whole.
+            let is_forwarded = bytes[22] < TTL;
+            if bytes[12..14] == [8, 0] && is_forwarded && bytes[18..20] == identification.to_be_bytes() {
                 out.push(bytes[..length].to_vec());
             }
         }
