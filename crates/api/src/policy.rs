@@ -21,10 +21,18 @@ pub struct RuleInfo {
     pub name: String,
     /// The rule, in one line.
     pub text: String,
+    /// Whether it applies now; always, unless it has a `time` or a `load`.
+    #[serde(default = "applies")]
+    pub active: bool,
     /// Packets that matched it.
     pub packets: u64,
     /// Bytes of the packets that matched the rule, without FCS.
     pub bytes: u64,
+}
+
+/// Rules of an older netvmd always apply.
+const fn applies() -> bool {
+    true
 }
 
 /// The position of a new rule.

@@ -205,4 +205,8 @@ impl Names for Host {
         let known = Self::queue(self, queue);
         known.map_or_else(|| Cow::Owned(format!("queue {queue}")), |queue| (&*queue.name).into())
     }
+
+    fn role(&self, role: RoleId) -> Cow<'_, str> {
+        self.nf(role).map_or_else(|| Cow::Owned(format!("role {role}")), |nf| (&*nf.role).into())
+    }
 }

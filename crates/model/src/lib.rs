@@ -35,7 +35,9 @@ pub use netvm_ids::{
     MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,
     MAX_VMS, MAX_WORKERS, NAME_BYTES, PortId, QueueId, RoleId, RouterId, RuleId,
 };
-pub use netvm_policy::{Action, Actions, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span};
+pub use netvm_policy::{
+    Action, Actions, Bound, LoadLimit, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span, When,
+};
 pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,

@@ -5,6 +5,7 @@
 //! - [`Cube`]: the input of classifiers, a value, prefix, mask or range for every field of the key. [`Match::cubes`]
 //!   makes them; [`flatten`] makes the list for a [`Side`] whose first match holds all actions.
 //! - [`UsedFields`]: the fields that rules use, so that a flow cache can ignore others.
+//! - [`When`]: the times and loads in which a rule applies ([`Rule::set_active`]).
 //! - [`analyse`](mod@analyse): finds rules that may not do what their author expects.
 //!
 //! Matching compares numbers: a field that a packet lacks is 0 in its key. Fields of layer 3 and above match only IP
@@ -33,9 +34,12 @@ pub use flatten::{
 };
 pub use matching::{Match, mac_bits};
 pub use names::Names;
-pub use netvm_ids::{ChainId, PortId, QueueId, RouterId, RuleId};
+pub use netvm_ids::{ChainId, PortId, QueueId, RoleId, RouterId, RuleId};
 pub use reference::decide;
-pub use rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
+pub use rule::{
+    Action, Actions, Bound, Clocks, LoadLimit, ParseWindowError, Police, Rate, Rule, RuleParts, SetVlan,
+    WeekMinute, When, Window,
+};
 pub use span::{Masked, Span};
 pub use text::Named;
 pub use used::UsedFields;

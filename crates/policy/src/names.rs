@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use netvm_ids::{ChainId, PortId, QueueId, RouterId};
+use netvm_ids::{ChainId, PortId, QueueId, RoleId, RouterId};
 
-/// Names of ports, chains, routers and queues.
+/// Names of ports, chains, routers, queues and roles.
 pub trait Names {
     /// The name of a port.
     fn port(&self, port: PortId) -> Cow<'_, str>;
@@ -14,4 +14,6 @@ pub trait Names {
     fn router(&self, router: RouterId) -> Cow<'_, str>;
     /// The name of a queue.
     fn queue(&self, queue: QueueId) -> Cow<'_, str>;
+    /// The name of a role.
+    fn role(&self, role: RoleId) -> Cow<'_, str>;
 }

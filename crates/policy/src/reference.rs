@@ -11,7 +11,7 @@ use crate::rule::Rule;
 #[must_use]
 pub fn decide(rules: &[Rule], from: PortId, to: Option<PortId>, key: &FlowKey) -> Decision {
     let mut decision = Decision::default();
-    for rule in rules.iter().filter(|rule| rule.matches.fits(from, to, key)) {
+    for rule in rules.iter().filter(|rule| rule.is_active() && rule.matches.fits(from, to, key)) {
         decision = decision.then(&Decision::of(rule));
         if decision.actions.terminal.is_some() {
             break;

@@ -1,5 +1,7 @@
 //! Rules as in the configuration.
 
+mod when;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
@@ -10,8 +12,12 @@ use netvm_wire::VlanId;
 use crate::cubes::{Cube, TooManyCubes};
 use crate::matching::Match;
 
+pub use when::{Bound, Clocks, LoadLimit, ParseWindowError, WeekMinute, When, Window};
+
 /// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match
 /// and have none do what they say besides, and are counted.
+///
+/// A rule that does not apply now ([`Rule::is_active`]) matches nothing. Rules are equal whether or not they apply.
 ///
 /// Clones share the parts and the computed cubes, so cloning and comparing long lists is cheap.
 #[derive(Clone)]
@@ -20,6 +26,8 @@ pub struct Rule(Arc<Shared>);
 #[derive(Clone)]
 struct Shared {
     parts: RuleParts,
+    when: When,
+    is_active: bool,
     /// The cubes of `parts`, computed on demand.
     cubes: OnceLock<Result<Arc<[Cube]>, TooManyCubes>>,
 }
@@ -46,6 +54,38 @@ impl Rule {
         self.0.cubes.get_or_init(|| self.matches.cubes().map(Arc::from)).as_ref().map_err(|why| *why)
     }
 
+    /// When it applies.
+    #[must_use]
+    pub fn when(&self) -> &When {
+        &self.0.when
+    }
+
+    /// Sets when it applies. Unless that is always, it does not apply until [`Rule::set_active`] says so.
+    pub fn set_when(&mut self, when: When) {
+        let shared = Arc::make_mut(&mut self.0);
+        shared.is_active = when.is_always();
+        shared.when = when;
+    }
+
+    /// Whether it applies now.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.0.is_active
+    }
+
+    /// Says whether it applies now. If that is new, it is no longer a clone of what it was.
+    pub fn set_active(&mut self, is_active: bool) {
+        if self.0.is_active != is_active {
+            Arc::make_mut(&mut self.0).is_active = is_active;
+        }
+    }
+
+    /// Whether it applies whenever another one does.
+    #[must_use]
+    pub fn applies_with(&self, other: &Self) -> bool {
+        self.when().is_always() || self.when() == other.when()
+    }
+
     /// Whether both are clones of the same rule, and therefore equal.
     #[must_use]
     pub fn is_clone_of(&self, other: &Self) -> bool {
@@ -55,7 +95,8 @@ impl Rule {
 
 impl From<RuleParts> for Rule {
     fn from(parts: RuleParts) -> Self {
-        Self(Arc::new(Shared { parts, cubes: OnceLock::new() }))
+        let when = When::default();
+        Self(Arc::new(Shared { parts, when, is_active: true, cubes: OnceLock::new() }))
     }
 }
 
@@ -78,7 +119,7 @@ impl DerefMut for Rule {
 
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
-        self.is_clone_of(other) || **self == **other
+        self.is_clone_of(other) || (**self == **other && self.when() == other.when())
     }
 }
 
@@ -86,7 +127,13 @@ impl Eq for Rule {}
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.parts.fmt(f)
+        let Shared { parts: RuleParts { id, name, matches, actions }, when, is_active, .. } = &*self.0;
+        let mut text = f.debug_struct("Rule");
+        text.field("id", id).field("name", name).field("matches", matches).field("actions", actions);
+        if !when.is_always() {
+            text.field("when", when).field("is_active", is_active);
+        }
+        text.finish()
     }
 }
 

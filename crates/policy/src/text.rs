@@ -11,7 +11,7 @@ use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
 use crate::matching::Match;
 use crate::names::Names;
-use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
+use crate::rule::{Action, Actions, Bound, LoadLimit, Police, Rate, Rule, RuleParts, SetVlan, When};
 use crate::span::{Masked, Span};
 
 /// A part of a rule with the names to format it.
@@ -36,7 +36,8 @@ named! {
     Match: "`from client tcp 10.0.0.0/8 > 10.1.0.0/16 :80-443 syn`; `any` if every packet fits.";
     Actions: "`mirror to span, set vlan 5, chain web`; `continue` if later rules decide.";
     Action: "`drop`, `out of server`, `chain web`.";
-    Rule: "`from client tcp > :22 → drop`, with its name, if it has one, in front.";
+    When: "` (Mon-Fri 08:00-18:00, load of firewall above 60 %)`; nothing if it is always.";
+    Rule: "`from client tcp > :22 (Sat,Sun) → drop`, with its name, if it has one, in front.";
 }
 
 impl Display for Named<'_, Rule> {
@@ -45,7 +46,28 @@ impl Display for Named<'_, Rule> {
         if !name.is_empty() {
             write!(f, "{name}: ")?;
         }
-        write!(f, "{} → {}", matches.named(self.names), actions.named(self.names))
+        let (matches, when) = (matches.named(self.names), self.of.when().named(self.names));
+        write!(f, "{matches}{when} → {}", actions.named(self.names))
+    }
+}
+
+impl Display for Named<'_, When> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let When { times, load } = self.of;
+        if self.of.is_always() {
+            return Ok(());
+        }
+        f.write_str(" (")?;
+        list(f, times, |window| *window)?;
+        if let Some(LoadLimit { role, bound, .. }) = load {
+            let comma = if times.is_empty() { "" } else { ", " };
+            let (word, percent) = match bound {
+                Bound::Above(percent) => ("above", percent),
+                Bound::Below(percent) => ("below", percent),
+            };
+            write!(f, "{comma}load of {} {word} {percent} %", self.names.role(*role))?;
+        }
+        f.write_str(")")
     }
 }
 

@@ -70,6 +70,8 @@ kinds! {
     NotApplied Warning "not_applied",
     /// An unconfirmed configuration was undone.
     WentBack Warning "went_back",
+    /// A rule applies now, or no longer, as its `time` or `load` says.
+    RuleSwitched Info "rule_switched",
     /// An NF attached.
     NfUp Info "nf_up",
     /// An NF ended, and was not asked to.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, Receives, Rule};
+use netvm_model::{AclDefault, Action, Forward, Host, Match, PortConfig, PortId, Receives, Rule, When};
 use netvm_policy::Names;
 use netvm_policy::analyse::{Kind as RuleProblem, analyse};
 
@@ -30,10 +30,10 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
 /// Two terminal actions for the same packets: the later rule never matches. Returns the positions of the later rules.
 fn contradictions(findings: &Findings, rules: &[Written<'_>]) -> BTreeSet<usize> {
     let mut reported = BTreeSet::new();
-    let mut seen: HashMap<Match, &Written<'_>> = HashMap::with_capacity(rules.len());
+    let mut seen: HashMap<(Match, &When), &Written<'_>> = HashMap::with_capacity(rules.len());
     for (n, written) in rules.iter().enumerate().filter(|(_, (rule, _))| rule.actions.terminal.is_some()) {
         let (rule, place) = written;
-        let matches = in_order(&rule.matches);
+        let matches = (in_order(&rule.matches), rule.when());
         match seen.get(&matches) {
             Some((before, first)) if before.actions.terminal != rule.actions.terminal => {
                 reported.insert(n);

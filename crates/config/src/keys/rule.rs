@@ -1,18 +1,22 @@
-//! `[[rule]]` and its tables `match` and `police`.
+//! `[[rule]]` and its tables `match`, `load` and `police`.
+
+mod load;
 
 use std::mem::take;
 
 use netvm_model::Host;
 use netvm_model::words::nearest;
-use netvm_policy::{Actions, Masked, Match, Police, QueueId, Rate, Rule, RuleId, RuleParts, Span};
+use netvm_policy::{Actions, Masked, Match, Police, QueueId, Rate, Rule, RuleId, RuleParts, Span, When};
 use netvm_wire::{EtherType, IpProto};
 use toml::Value;
 
 use super::action;
+use load::Load;
+
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    Name, Nested, Number, OneOrMore, OnlyTrue, Optional, Scalar, Spanned, ToPort, UnlessDefault, text,
+    Name, Nested, Number, OneOrMore, OnlyTrue, Optional, Scalar, Spanned, Text, ToPort, UnlessDefault, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Reader, Table, ValueLocation};
@@ -35,9 +39,12 @@ impl Numbered for Rule {
 
 impl Keys for Rule {
     fn keys(&mut self, table: &mut Table<'_>) {
+        let When { mut times, mut load } = self.when().clone();
         let RuleParts { id: _, name, matches, actions } = &mut **self;
         table.key("name", name, UnlessDefault(Name(names::any)));
         match_keys(matches, table);
+        table.key("time", &mut times, OneOrMore(Text(str::parse, ToString::to_string)));
+        table.key("load", &mut load, Optional(Load));
         let mut only_counts = *actions == Actions::default();
         table.key("set_vlan", &mut actions.set_vlan, Optional(Scalar(field::tag, field::tag_text)));
         table.key("queue", &mut actions.queue, Optional(ToQueue { rule: name }));
@@ -48,6 +55,7 @@ impl Keys for Rule {
         table.key("count", &mut only_counts, OnlyTrue);
         if let Some(reader) = table.reader() {
             check_actions(reader);
+            self.set_when(When { times, load });
         }
     }
 }

@@ -106,6 +106,8 @@ fn matched(item: &Table) -> String {
     parts.extend(word("from").map(|ports| format!("from {ports}")));
     parts.extend(word("to").map(|ports| format!("to {ports}")));
     parts.push(word("match").unwrap_or_else(|| "everything".to_owned()));
+    parts.extend(word("time").map(|time| format!("at {time}")));
+    parts.extend(word("load").map(|load| format!("while {load}")));
     parts.join(" ")
 }
 

@@ -103,7 +103,8 @@ fn all_keys_are_documented_and_no_others() {
             { from = "a", out = "a" },
             { from = "d", router = "z" },
             { from = "d", allow = true, syn_proxy = true },
-            { from = "c", normal = true },
+            { from = "c", normal = true, time = "Mon", load = { role = "x", above = 5, until = 1 } },
+            { from = "i", drop = true, load = { role = "x", below = 5 } },
             { count = true },
         ]
         nat = [

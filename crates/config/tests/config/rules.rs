@@ -12,6 +12,7 @@ use crate::{cases, findings, host, is};
 
 mod connections;
 mod nat;
+mod when;
 
 /// Two ports and a chain; rules go behind.
 pub const AROUND: &str = r#"

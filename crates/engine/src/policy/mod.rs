@@ -84,7 +84,9 @@ impl Policy {
         };
         let chains =
             |host: &Host| -> Vec<_> { host.chains.iter().map(|chain| (chain.id, chain.output)).collect() };
+        let active = |host: &Host| -> Vec<bool> { host.rules.iter().map(Rule::is_active).collect() };
         one.rules == other.rules
+            && active(one) == active(other)
             && one.policy == other.policy
             && one.switch == other.switch
             && ports(one) == ports(other)

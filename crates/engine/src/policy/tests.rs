@@ -49,7 +49,7 @@ proptest! {
 
     #[test]
     fn at_every_moment_the_rules_accepted_so_far_decide(
-        (first, more, edits, seed) in (rules(0..12), rules(20), vec((0u8..7, any::<u64>()), 40), any::<u64>()),
+        (first, more, edits, seed) in (rules(0..12), rules(20), vec((0u8..8, any::<u64>()), 40), any::<u64>()),
     ) {
         let compiler = compiler();
         let mut generator = Generator::new(seed);
@@ -78,6 +78,11 @@ proptest! {
                     }
                 }
                 3 | 4 if !rules.is_empty() => fresh.push(rules.remove(place(rules.len()))),
+                5 if !rules.is_empty() => {
+                    let place = place(rules.len());
+                    let is_active = rules[place].is_active();
+                    rules[place].set_active(!is_active);
+                }
                 _ => match compiling.take() {
                     None => compiling = Some((host.clone(), Arc::clone(&running))),
                     Some((host, before)) => compiled = Some(compiler.compile(&host, &before).unwrap()),

@@ -14,7 +14,7 @@ use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES,
     PortId, QueueId, RoleId, RouterId, RuleId,
 };
-use netvm_policy::{Action, Actions, Match, Rule};
+use netvm_policy::{Action, Actions, Match, Rule, When};
 
 use super::Host;
 use crate::nf::Output;
@@ -110,6 +110,11 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
             _ => {}
         }
     }
+    for rule in host.rules.iter_mut().filter(|rule| rule.when().load.is_some()) {
+        let mut when = rule.when().clone();
+        when.load.iter_mut().for_each(|load| role(&mut load.role));
+        rule.set_when(when);
+    }
     for rule in &mut host.nat {
         rule.matches.from.iter_mut().chain(&mut rule.matches.to).for_each(port);
         rule.local_to.iter_mut().for_each(router);
@@ -128,12 +133,12 @@ fn queue_names(host: &Host) -> Vec<(String, u16)> {
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'a> {
     Name(&'a str),
-    Content(&'a Match, &'a Actions),
+    Content(&'a Match, &'a When, &'a Actions),
 }
 
 fn identity(rule: &Rule) -> Identity<'_> {
     if rule.name.is_empty() {
-        Identity::Content(&rule.matches, &rule.actions)
+        Identity::Content(&rule.matches, rule.when(), &rule.actions)
     } else {
         Identity::Name(&rule.name)
     }

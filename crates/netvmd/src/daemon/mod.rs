@@ -1,6 +1,7 @@
 //! The running daemon: parts that own their state, and the changes of the configuration, which concern all of them.
 
 mod apply;
+mod conditions;
 mod configuration;
 mod connection_log;
 mod flows;

@@ -4,22 +4,25 @@
 //! acknowledged. A background thread then compiles all rules; changes made in the meantime move to an overlay on the
 //! new rules. An overlay holds a thousand changes: a change that finds it full waits for the compilation.
 
+mod warnings;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use netvm_api::Position;
+use netvm_api::{EventKind, Position};
 use netvm_config::ConfigError;
 use netvm_engine::{Compiler, Engine, Policy};
 use netvm_model::{Host, MAX_RULES, Rule, RuleId};
-use netvm_policy::analyse::{Kind, Warning, about};
 use tokio::sync::{MutexGuard, Notify};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ChangeLock;
+use super::conditions::{Conditions, loads};
 use super::configuration::ApplyError;
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::runtime::{blocking, in_background};
+use warnings::warnings;
 
 /// Compile all rules this long after the last change,
 const COMPILE_DELAY: Duration = Duration::from_millis(200);
@@ -27,6 +30,8 @@ const COMPILE_DELAY: Duration = Duration::from_millis(200);
 const MAX_COMPILE_DELAY: Duration = Duration::from_secs(1);
 /// or at once after so many.
 const URGENT: usize = 128;
+/// How often it is checked which rules apply.
+const ADAPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A rule was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -65,9 +70,6 @@ pub struct Changed {
     pub warnings: Vec<String>,
 }
 
-/// Most warnings reported for one rule.
-const MAX_WARNINGS: usize = 5;
-
 /// The running configuration, its policy, and the compiler for both.
 struct Running {
     host: Arc<Host>,
@@ -94,12 +96,14 @@ pub(crate) struct Rules {
     compiled: Notify,
     /// Id of the last added rule.
     last_id: AtomicU32,
+    conditions: Conditions,
 }
 
 impl Rules {
     pub(super) fn new(engine: EngineHandle, changing: ChangeLock) -> Self {
         let (changed, urgent, compiled) = (Notify::new(), Notify::new(), Notify::new());
-        Self { engine, changing, changed, urgent, compiled, last_id: AtomicU32::new(0) }
+        let (last_id, conditions) = (AtomicU32::new(0), Conditions::default());
+        Self { engine, changing, changed, urgent, compiled, last_id, conditions }
     }
 
     /// Adds a rule; it is in force when this returns, whatever its warnings.
@@ -123,6 +127,7 @@ impl Rules {
             self.last_id.store(rule.id.0, Ordering::Relaxed);
             let mut host = running.clone();
             host.rules.insert(index, rule);
+            self.conditions.settle(&mut host);
             Ok((host, index))
         };
         let (host, index, waited) = self.change(add).await?;
@@ -216,12 +221,47 @@ impl Rules {
 
     async fn compile(&self, host: &Host) -> Result<(Arc<Host>, Arc<Policy>), ApplyError> {
         let Running { host: before, compiler, policy } = self.engine.call(Running::of).await?;
-        let host = Arc::new(host.clone());
+        let mut host = host.clone();
+        self.conditions.settle(&mut host);
+        let host = Arc::new(host);
         let policy = {
             let host = Arc::clone(&host);
             blocking(move || compiler.policy_for(&host, &before, &policy)).await
         };
         Ok((host, policy.map_err(netvm_engine::ApplyError::from)?))
+    }
+
+    /// Puts rules into force and out of it, as the clock and the loads of roles say, as long as the daemon runs.
+    pub(crate) async fn adapt(&self) {
+        loop {
+            sleep(ADAPT_INTERVAL).await;
+            if let Err(error) = self.follow_conditions().await {
+                tracing::warn!("rules that apply now could not be put into force: {error}");
+            }
+        }
+    }
+
+    async fn follow_conditions(&self) -> Result<(), RuleError> {
+        let measure = |engine: &mut Engine| {
+            Conditions::are_in(engine.host()).then(|| (engine.shared_host(), loads(engine)))
+        };
+        let Some((host, loads)) = self.engine.call(measure).await? else { return Ok(()) };
+        self.conditions.follow(&host, &loads, Instant::now());
+        if !self.conditions.differ(&host) {
+            return Ok(());
+        }
+        let settle = |running: &Host| {
+            let mut host = running.clone();
+            let changed = self.conditions.settle(&mut host);
+            Ok((host, changed))
+        };
+        let (host, changed, _) = self.change(settle).await?;
+        for rule in changed {
+            let what = if rule.is_active() { "applies now" } else { "no longer applies" };
+            let message = format!("rule {} {what}: {}", rule.id, rule.named(&*host));
+            self.engine.events().push(EventKind::RuleSwitched, &rule.name, message);
+        }
+        Ok(())
     }
 
     /// Compiles all rules after changes of single rules, as long as the daemon runs.
@@ -304,68 +344,8 @@ fn index_of(host: &Host, name: &str) -> Result<usize, RuleError> {
     by_name.or_else(by_number).ok_or_else(|| RuleError::Unknown(name.to_owned()))
 }
 
-/// Warnings about the rule at `index` and the rules that it affects.
-fn warnings(rules: &[Rule], index: usize) -> Vec<String> {
-    let named = |index: usize| match rules.get(index) {
-        Some(rule) if !rule.name.is_empty() => format!("rule {} ({})", rule.id, rule.name),
-        Some(rule) => format!("rule {}", rule.id),
-        None => "a rule".to_owned(),
-    };
-    let text = |warning: &Warning| {
-        let rule = named(warning.rule);
-        let other = warning.other.map_or_else(String::new, named);
-        match warning.kind {
-            Kind::Shadowed | Kind::ShadowedTogether => {
-                format!("{rule} never matches: {other}, which is earlier, matches all its packets")
-            }
-            Kind::Duplicate => format!("{rule} never matches: {other}, which is earlier, is identical"),
-            Kind::Contradiction => {
-                format!(
-                    "{rule} never matches: {other}, which is earlier, matches the same packets and decides differently"
-                )
-            }
-            Kind::Overlap => {
-                format!("{rule} and {other}, which is earlier, decide differently on packets that match both")
-            }
-            Kind::Impossible(why) => format!("no packet can match {rule}: {why}"),
-        }
-    };
-    let found = about(rules, index);
-    let mut texts: Vec<String> = found.iter().take(MAX_WARNINGS).map(text).collect();
-    if found.len() > MAX_WARNINGS {
-        texts.push(format!("and {} more warnings", found.len() - MAX_WARNINGS));
-    }
-    texts
-}
-
 /// Parses one rule; its names refer to the running configuration.
 fn read_rule(running: &Host, toml: &str) -> Result<Rule, RuleError> {
     let rules = netvm_config::parse_rules("rule", toml, running)?;
     <[Rule; 1]>::try_from(rules).map(|[rule]| rule).map_err(|rules| RuleError::NotOne(rules.len()))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn warnings_name_the_shadowing_rule() {
-        let text = "[[rule]]\nname = \"all\"\ndrop = true\n[[rule]]\nallow = true\n\
-                    [[rule]]\nmatch = { protocol = \"tcp\" }\nallow = true\n";
-        let rules = netvm_config::parse_rules("rules", text, &Host::default()).unwrap();
-        let texts = warnings(&rules, 0);
-        let first = format!(
-            "rule {} never matches: rule {} (all), which is earlier, matches the same packets and decides differently",
-            rules[1].id, rules[0].id
-        );
-        let second = format!(
-            "rule {} never matches: rule {} (all), which is earlier, matches all its packets",
-            rules[2].id, rules[0].id
-        );
-        assert_eq!(texts, [first, second]);
-        let many: Vec<Rule> = std::iter::repeat_n(rules[1].clone(), 9).collect();
-        let texts = warnings(&many, 0);
-        assert_eq!((texts.len(), texts[5].as_str()), (6, "and 3 more warnings"));
-    }
 }

@@ -102,7 +102,8 @@ impl RunningDaemon {
     async fn until_end(&mut self, signals: &mut Signals) -> Result<(), DaemonError> {
         let daemon = &self.daemon;
         let work = async {
-            tokio::join!(daemon.rules().keep_compiled(), reconcile(daemon), api::follow(daemon));
+            let rules = daemon.rules();
+            tokio::join!(rules.keep_compiled(), rules.adapt(), reconcile(daemon), api::follow(daemon));
         };
         tokio::pin!(work);
         loop {

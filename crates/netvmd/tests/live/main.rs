@@ -5,6 +5,7 @@ mod absent;
 mod changes;
 #[path = "../common/mod.rs"]
 mod common;
+mod conditions;
 mod connections;
 mod groups;
 mod host;

@@ -85,7 +85,7 @@ mod tests {
     use crate::arbitrary::{LAST_PORT, rules_and_keys};
     use crate::matching::Match;
     use crate::reference::decide;
-    use crate::rule::{Action, Actions, RuleParts};
+    use crate::rule::{Action, Actions, RuleParts, When};
     use crate::span::{Masked, Span};
 
     fn rule(source: &str, port: u16, terminal: Option<Action>) -> Rule {
@@ -145,6 +145,21 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_does_not_always_apply_shadows_none_that_applies_at_other_times() {
+        let mut rules =
+            [rule("10.0.0.0/8", 0, DROP), rule("10.0.0.0/8", 0, ALLOW), rule("10.1.0.0/16", 0, ALLOW)];
+        let at = |text: &str| When { times: vec![text.parse().unwrap()], load: None };
+        rules[0].set_when(at("Mon"));
+        assert_eq!(kinds(&rules), [(2, Kind::Shadowed, Some(1))]);
+        rules[1].set_when(at("Tue"));
+        assert_eq!(kinds(&rules), []);
+        rules[2].set_when(at("Mon"));
+        assert_eq!(kinds(&rules), [(2, Kind::Shadowed, Some(0))]);
+        rules[1].set_when(at("Mon"));
+        assert_eq!(kinds(&rules), [(1, Kind::Contradiction, Some(0)), (2, Kind::Shadowed, Some(0))]);
+    }
+
+    #[test]
     fn impossible_matches_are_found() {
         let mut rules = vec![rule("10.0.0.0/8", 0, DROP); 3];
         rules[0].matches.destination = vec!["2001:db8::/32".parse().unwrap()];
@@ -189,6 +204,7 @@ mod tests {
         };
         let to = |rule: &Rule| rule.matches.to.clone();
         a.actions.terminal.is_some()
+            && a.applies_with(b)
             && later.iter().all(|later| cubes.iter().any(|cube| cube.covers(later)))
             && from(b).iter().all(|port| from(a).contains(port))
             && to(a).is_empty() == to(b).is_empty()

@@ -126,7 +126,9 @@ impl<'a> Scan<'a> {
                     self.inside[place] = rule;
                     intersection.inside += 1;
                 }
-                if all && self.rules[other].actions.terminal.is_some() && lowered.ports_cover(other, rule) {
+                let earlier = &self.rules[other];
+                let decides = earlier.actions.terminal.is_some() && earlier.applies_with(&self.rules[rule]);
+                if all && decides && lowered.ports_cover(other, rule) {
                     if covers {
                         whole = Some(whole.map_or(other, |first: usize| first.min(other)));
                     } else if parts.len() <= MAX_TOGETHER {
@@ -153,9 +155,11 @@ impl<'a> Scan<'a> {
         for other in self.touched.iter().copied() {
             let (intersection, earlier) = (&self.intersections[other], &self.rules[other].actions);
             let covered = intersection.covered == self.lowered.ranges[rule].len()
-                && self.lowered.ports_cover(other, rule);
+                && self.lowered.ports_cover(other, rule)
+                && self.rules[other].applies_with(&self.rules[rule]);
             let covers = intersection.inside == self.lowered.ranges[other].len()
-                && self.lowered.ports_cover(rule, other);
+                && self.lowered.ports_cover(rule, other)
+                && self.rules[rule].applies_with(&self.rules[other]);
             let decides = earlier.terminal.is_some();
             let differs = decides && actions.terminal.is_some() && earlier.terminal != actions.terminal;
             let same = match () {
@@ -169,7 +173,7 @@ impl<'a> Scan<'a> {
             }
             if covered && decides {
                 firsts.shadow = least(firsts.shadow, other);
-            } else if differs && !covers {
+            } else if differs && !covers && self.rules[other].when() == self.rules[rule].when() {
                 firsts.overlap = least(firsts.overlap, other);
             }
         }

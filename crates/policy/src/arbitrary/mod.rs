@@ -16,13 +16,16 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 
 use crate::matching::Match;
-use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan};
+use crate::rule::{Action, Actions, Police, Rate, Rule, RuleParts, SetVlan, When};
 use crate::span::{Masked, Span};
 
 pub use generator::{Generator, parsed};
 
 /// The highest port and chain that random rules name.
 pub const LAST_PORT: PortId = PortId(3);
+
+/// Times of random rules that do not always apply.
+const TIMES: [&str; 2] = ["Mon", "Tue"];
 
 /// A port that random rules may name.
 pub fn port() -> impl Strategy<Value = PortId> {
@@ -47,13 +50,20 @@ pub fn rules_and_keys(
     })
 }
 
-/// Rules with numbers from 0, of which one in four has no terminal action.
+/// Rules with numbers from 0, of which one in four has no terminal action, and some do not apply now.
 pub fn rules(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<Rule>> {
-    vec((matches(), actions()), count).prop_map(|rules| {
+    let rules = vec((matches(), actions(), weighted(0.2, 0..TIMES.len())), count);
+    (rules, any::<[bool; TIMES.len()]>()).prop_map(|(rules, active)| {
         let numbered = rules.into_iter().enumerate();
         numbered
-            .map(|(n, (matches, actions))| {
-                Rule::from(RuleParts { id: RuleId(n as u32), name: String::new(), matches, actions })
+            .map(|(n, (matches, actions, time))| {
+                let id = RuleId(n as u32);
+                let mut rule = Rule::from(RuleParts { id, name: String::new(), matches, actions });
+                if let Some(time) = time {
+                    rule.set_when(When { times: TIMES[time].parse().into_iter().collect(), load: None });
+                    rule.set_active(active[time]);
+                }
+                rule
             })
             .collect()
     })

@@ -103,7 +103,7 @@ impl FlatList {
     /// [`FlattenError`], naming the rule.
     pub fn changed(&self, edited: Edited<'_>, side: Side, limit: usize) -> Result<Self, FlattenError> {
         let Edited { before, rules, edit } = edited;
-        let concerns = |rules: &[Rule]| rules.iter().any(|rule| side.takes(&rule.matches));
+        let concerns = |rules: &[Rule]| rules.iter().any(|rule| side.has(rule));
         if !concerns(&before[edit.gone()]) && !concerns(&rules[edit.added()]) {
             return Ok(self.clone());
         }
@@ -141,7 +141,7 @@ struct Extent {
 impl Extent {
     /// `None` where one has no terminal action, or too many cubes.
     fn of(rules: &[Rule], side: Side) -> Option<Self> {
-        rules.iter().filter(|rule| side.takes(&rule.matches)).try_fold(Self::default(), |sum, rule| {
+        rules.iter().filter(|rule| side.has(rule)).try_fold(Self::default(), |sum, rule| {
             rule.actions.terminal?;
             let cubes = rule.cubes().ok()?.len();
             Some(Self { flats: sum.flats + usize::from(cubes > 0), cubes: sum.cubes + cubes })
@@ -160,7 +160,7 @@ struct ReverseList {
 impl ReverseList {
     /// Prepends rules, from the last to the first.
     fn put(&mut self, rules: &[Rule], side: Side) -> Result<(), FlattenError> {
-        for rule in rules.iter().rev().filter(|rule| side.takes(&rule.matches)) {
+        for rule in rules.iter().rev().filter(|rule| side.has(rule)) {
             let cubes = rule.cubes().map_err(|why| FlattenError::Sets { rule: rule.id, why })?;
             let fits = if rule.actions.terminal.is_some() {
                 self.push(Flat { cubes: Arc::clone(cubes), decision: Decision::of(rule) })

@@ -35,10 +35,16 @@ impl Side {
         out && (matches.from.is_empty() || matches.from.contains(&from))
     }
 
+    /// Whether a rule applies now, and to the side.
+    #[must_use]
+    pub fn has(self, rule: &Rule) -> bool {
+        rule.is_active() && self.takes(&rule.matches)
+    }
+
     /// The rules of the side, in order. Sides with equal rules can share a classifier.
     #[must_use]
     pub fn rules(self, rules: &[Rule]) -> Vec<RuleId> {
-        rules.iter().filter(|rule| self.takes(&rule.matches)).map(|rule| rule.id).collect()
+        rules.iter().filter(|rule| self.has(rule)).map(|rule| rule.id).collect()
     }
 }
 

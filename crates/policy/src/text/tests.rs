@@ -1,4 +1,4 @@
-use netvm_ids::{ChainId, QueueId, RouterId, RuleId};
+use netvm_ids::{ChainId, QueueId, RoleId, RouterId, RuleId};
 use netvm_wire::{ConnState, IpProto, VlanId};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -24,6 +24,10 @@ impl Names for Fixed {
 
     fn queue(&self, _: QueueId) -> Cow<'_, str> {
         "voice".into()
+    }
+
+    fn role(&self, _: RoleId) -> Cow<'_, str> {
+        "firewall".into()
     }
 }
 
@@ -100,6 +104,14 @@ fn rules_say_what_they_do() {
     assert_eq!(rule.named(&Fixed).to_string(), "any → strip vlan, continue");
     rule.actions = Actions { terminal: Some(Action::Port(PortId(1))), syn_proxy: true, ..Actions::default() };
     assert_eq!(rule.named(&Fixed).to_string(), "any → syn proxy, out of server");
+    let load = LoadLimit { role: RoleId(0), bound: Bound::Above(60), until: 30, seconds: 1 };
+    let times = ["Mon-Fri 08:00-18:00", "Sat UTC"].map(|text| text.parse().unwrap());
+    rule.actions = Actions { terminal: Some(Action::Drop), ..Actions::default() };
+    rule.set_when(When { times: times.to_vec(), load: Some(load) });
+    let text = "any (Mon-Fri 08:00-18:00,Sat UTC, load of firewall above 60 %) → drop";
+    assert_eq!(rule.named(&Fixed).to_string(), text);
+    rule.set_when(When { times: Vec::new(), load: Some(LoadLimit { bound: Bound::Below(5), ..load }) });
+    assert_eq!(rule.named(&Fixed).to_string(), "any (load of firewall below 5 %) → drop");
 }
 
 proptest! {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_model::{
-    AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Masked, Match,
-    Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy, QosConfig, QueueConfig, QueueId, Rate,
-    Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
+    AclDefault, Action, Actions, Bound, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, LoadLimit,
+    Masked, Match, NfConfig, Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy, QosConfig,
+    QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
+    When,
 };
 use netvm_wire::{ConnState, EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -314,13 +315,21 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
         let syn_proxy = named && terminal == Some(Action::Allow) && !is_egress;
         let actions = Actions { terminal, set_vlan, queue, mirror, police, syn_proxy };
         let name = if named { format!("rule{n}") } else { String::new() };
-        host.rules.push(Rule::from(RuleParts {
-            id: RuleId(host.rules.len() as u32),
-            name,
-            matches,
-            actions,
-        }));
+        let id = RuleId(host.rules.len() as u32);
+        let mut rule = Rule::from(RuleParts { id, name, matches, actions });
+        rule.set_when(when(n, host));
+        host.rules.push(rule);
     }
+}
+
+/// When the rule of this number applies: of most, always.
+fn when(n: u32, host: &Host) -> When {
+    let texts = ["Mon-Fri 08:00-18:00", "Sat,Sun UTC", "22:00-06:00"];
+    let times = texts.iter().take((n % 7).saturating_sub(3) as usize).filter_map(|text| text.parse().ok());
+    let bound = if n % 2 == 0 { Bound::Above(60) } else { Bound::Below(20) };
+    let until = if n % 3 == 0 { bound.usual_end() } else { 40 };
+    let load = |nf: &NfConfig| LoadLimit { role: nf.id, bound, until, seconds: 1 };
+    When { times: times.collect(), load: host.nfs.first().filter(|_| n % 5 == 4).map(load) }
 }
 
 /// Numbers the names of queues in their order. Returns how many there are.

@@ -52,7 +52,7 @@ fn draw_rules(policy: &PolicyInfo, output: &Output) -> String {
         let row = [
             rule.id.to_string(),
             rule.name.clone(),
-            rule.text.clone(),
+            if rule.active { rule.text.clone() } else { format!("(not now) {}", rule.text) },
             count(rule.packets),
             bytes(rule.bytes),
         ];
