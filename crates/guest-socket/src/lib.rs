@@ -1,4 +1,4 @@
-//! Sockets of guests' network cards, for both kinds of guests (vhost-user, vfio-user). In: a path. Out: connections,
+//! Sockets of guests' network cards (vhost-user, vfio-user) and of programs' memifs. In: a path. Out: connections,
 //! each with its peer.
 //!
 //! | module | contents |

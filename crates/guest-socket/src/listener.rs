@@ -15,6 +15,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// How long a caller leaves a listener alone after [`Accepted::Failed`].
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,8 +80,21 @@ impl Listener {
     /// # Errors
     /// [`BindError`].
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        Self::bind_as(path, SocketType::STREAM)
+    }
+
+    /// The same, for connections that keep the limits of messages (`SOCK_SEQPACKET`).
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn bind_packets(path: &Path) -> Result<Self, BindError> {
+        Self::bind_as(path, SocketType::SEQPACKET)
+    }
+
+    fn bind_as(path: &Path, kind: SocketType) -> Result<Self, BindError> {
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(BindError::NoSocket),
+            // A socket of another kind that is served refuses with another error.
             Ok(_) => match UnixStream::connect(path) {
                 // If this fails, binding reports why.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -88,10 +105,12 @@ impl Listener {
             Err(_) => {}
         }
         make_folder(path).map_err(|error| BindError::NoFolder(errno(&error)))?;
-        let fail = |error: io::Error| BindError::System(errno(&error));
-        let socket = UnixListener::bind(path).map_err(fail)?;
-        let listener = Self { socket, path: path.to_owned(), spare: Mutex::new(spare()) };
-        listener.socket.set_nonblocking(true).map_err(fail)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(BindError::System)?;
+        let address = SocketAddrUnix::new(path).map_err(BindError::System)?;
+        bind(&socket, &address).map_err(BindError::System)?;
+        let listener = Self { socket: socket.into(), path: path.to_owned(), spare: Mutex::new(spare()) };
+        listen(&listener.socket, BACKLOG).map_err(BindError::System)?;
         Ok(listener)
     }
 
@@ -180,6 +199,28 @@ mod tests {
         assert!(deep.parent().unwrap().is_dir() && !deep.exists());
         let below_a_file = path.join("a.sock");
         assert!(matches!(Listener::bind(&below_a_file), Err(BindError::NoFolder(_))));
+    }
+
+    #[test]
+    fn a_socket_of_packets_keeps_their_limits_and_takes_the_place_of_a_stale_one_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind_packets(&path).unwrap();
+        assert!(matches!(Listener::bind_packets(&path), Err(BindError::InUse)));
+        assert!(matches!(Listener::bind(&path), Err(BindError::InUse)));
+        assert!(matches!(listener.accept(), Accepted::Nothing), "attempts to bind are no connections");
+        let client =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+        rustix::net::connect(&client, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        for packet in [&b"ab"[..], b"c"] {
+            rustix::io::write(&client, packet).unwrap();
+        }
+        let Accepted::Connection(mut connection) = listener.accept() else { panic!("none") };
+        let mut bytes = [0; 8];
+        assert_eq!((connection.read(&mut bytes).unwrap(), &bytes[..2]), (2, &b"ab"[..]));
+        drop(listener);
+        assert!(!path.exists());
     }
 
     /// Not a test by itself: the limit of open files is the process's.
