@@ -3,6 +3,7 @@
 
 pub(crate) mod buffers;
 mod context;
+pub(crate) mod copy_in;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

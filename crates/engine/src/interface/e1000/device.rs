@@ -12,7 +12,8 @@ use dpdk::{Batch, MAX_PARTS, Mbuf, Part};
 use netvm_e1000::{NotTaken, Pieces, Queue, Request, Sent, finish_headers};
 
 use crate::drop_reason::DropReason;
-use crate::interface::device::buffers::{begin_large, insert, note};
+use crate::interface::device::buffers::{insert, note};
+use crate::interface::device::copy_in::{CopyIn, Foreign};
 use crate::interface::device::{Device, Expects, PortContext, TxBuffered};
 use crate::memory::Memory;
 
@@ -20,8 +21,6 @@ use crate::memory::Memory;
 const FRONT: usize = 256;
 /// Most packets received at once, because other ports wait in the meantime.
 const MAX_AT_ONCE: usize = 64;
-/// Buffers taken from the pool at once.
-const SPARE: usize = 32;
 /// A VLAN tag that may be inserted.
 const TAG: usize = 4;
 /// Turns that packets wait while the guest has no descriptors for them.
@@ -31,8 +30,8 @@ const REFUSED_TURNS: u32 = 256;
 pub(super) struct E1000Device {
     queue: Queue,
     unsent: Batch,
-    /// Empty buffers for packets that the guest sends.
-    spare: Batch,
+    /// Buffers for packets that the guest sends.
+    copy_in: CopyIn,
     /// Turns since the guest last took a packet, while packets wait.
     refused: u32,
     // Keeps the memory that received packets use.
@@ -40,50 +39,22 @@ pub(super) struct E1000Device {
 }
 
 impl E1000Device {
-    pub(super) const fn new(queue: Queue, memory: Arc<Memory>) -> Self {
-        Self { queue, unsent: Batch::new(), spare: Batch::new(), refused: 0, memory }
+    pub(super) fn new(queue: Queue, memory: Arc<Memory>) -> Self {
+        Self { queue, unsent: Batch::new(), copy_in: CopyIn::default(), refused: 0, memory }
     }
 }
 
-/// Copies a packet that the guest sends into buffers. `None` while too few are free; `Some(None)` if it is malformed.
-#[inline]
-fn take(sent: &Sent<'_>, spare: &mut Batch, memory: &Memory) -> Option<Option<Mbuf>> {
-    let geometry = memory.region().geometry();
-    let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
-    let packet = if sent.length + TAG <= room {
-        if spare.is_empty() {
-            memory.pool.alloc_frames_into(spare, SPARE, headroom, 0);
-        }
-        let mut packet = spare.pop()?;
-        // The pool's buffers have this room.
-        packet.set_bounds(headroom, sent.length as u16).ok()?;
-        // SAFETY: the buffer is ours and has room for the packet, as just checked.
-        let is_whole = unsafe { sent.copy(std::iter::once((packet.data(), sent.length))) };
-        is_whole.then_some(packet)
-    } else {
-        take_long(sent, memory)?
-    };
-    Some(packet.and_then(|packet| finish(packet, sent)))
-}
-
-/// As [`take`], for a packet that needs a large buffer or several buffers.
-#[cold]
-fn take_long(sent: &Sent<'_>, memory: &Memory) -> Option<Option<Mbuf>> {
-    let geometry = memory.region().geometry();
-    let (headroom, room) = (geometry.headroom as u16, geometry.room() as usize);
-    let mut place = Batch::new();
-    let first = if begin_large(&mut place, memory, headroom) { geometry.large_room() as usize } else { 0 };
-    let missing = sent.length.saturating_sub(first).div_ceil(room.max(1));
-    if missing >= MAX_PARTS || memory.pool.alloc_frames_into(&mut place, missing, headroom, 0) < missing {
-        return None;
+impl Foreign for Sent<'_> {
+    #[inline]
+    fn length(&self) -> usize {
+        self.length
     }
-    let pieces = place.as_slice().iter().map(|buffer| {
-        let Part { bytes, length } = buffer.room();
-        (bytes.cast(), length)
-    });
-    // SAFETY: the buffers are ours.
-    let is_whole = unsafe { sent.copy(pieces) };
-    Some(is_whole.then(|| Mbuf::of_parts(&mut place, sent.length as u32)).flatten())
+
+    #[inline]
+    unsafe fn copy(&self, to: impl Iterator<Item = (*mut u8, usize)>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { Sent::copy(self, to) }
+    }
 }
 
 /// Does or marks the offloads that the guest requests. `None` if the request does not fit the packet.
@@ -118,10 +89,10 @@ impl Device for E1000Device {
             self.queue.forget_inactive();
             return;
         }
-        let (queue, spare) = (&mut self.queue, &mut self.spare);
+        let (queue, copy_in) = (&mut self.queue, &mut self.copy_in);
         let Some(mut turn) = queue.turn() else { return };
         let malformed = turn.transmit(wanted.min(MAX_AT_ONCE), |sent| {
-            let packet = take(sent, spare, memory)?;
+            let packet = copy_in.take(sent, TAG, memory)?.and_then(|packet| finish(packet, sent));
             // `out` has room for `wanted` packets.
             Some(packet.is_some_and(|packet| out.push(packet).is_ok()))
         });
@@ -207,7 +178,7 @@ impl Device for E1000Device {
     }
 
     fn use_memory(&mut self, memory: &Arc<Memory>) {
-        self.spare.clear();
+        self.copy_in.clear();
         self.memory = Arc::clone(memory);
     }
 }
