@@ -41,9 +41,9 @@ pub use netvm_policy::{
 pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
-    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, OneQueue, PortConfig, PortKind,
-    PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig,
-    StormLimits, VhostDma, VhostMode, VlanMode,
+    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, MemifConfig, MemifRole, OneQueue,
+    PortConfig, PortKind, PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds,
+    SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode, VlanMode,
 };
 pub use router::nat::{
     AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,

@@ -10,6 +10,7 @@ mod info;
 mod keys;
 mod kind;
 mod managed;
+mod memif;
 mod policy;
 mod socket;
 mod source;
@@ -19,6 +20,7 @@ pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsT
 pub use keys::{Choice, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
+pub use memif::{MemifConfig, MemifRole};
 pub use policy::{
     AclDefault, Forward, Guard, MAX_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };

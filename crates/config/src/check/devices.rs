@@ -34,6 +34,9 @@ fn exclusive(resource: Resource<'_>) -> Option<(&'static str, &'static str, Stri
         Resource::OwnSocket(path) | Resource::PeerSocket(path) => {
             Some(("socket", "path", path.display().to_string()))
         }
+        Resource::PeerInterface(path, id) => {
+            Some(("interface of a socket", "id", format!("{id} of {}", path.display())))
+        }
         Resource::Input(_) => None,
         Resource::Output(path) => Some(("capture to write", "output", path.display().to_string())),
     }

@@ -13,8 +13,8 @@ use toml::de::DeValue;
 
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
-    Addresses, Flag, InGroup, List, Name, Number, OneOrMore, OnlyIf, Optional, Plain, Spanned, TEXTS, Text,
-    ToPort, UnlessDefault, Vlan, one_of, text,
+    Addresses, Flag, InGroup, List, Name, Number, OneOrMore, OnlyIf, Optional, Plain, PowerOfTwo, Spanned,
+    TEXTS, Text, ToPort, UnlessDefault, Vlan, one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
@@ -52,7 +52,7 @@ impl Keys for PortConfig {
         } else if kind.is_none() {
             table.allow(|table| self.socket.keys(table));
         } else {
-            let form = "kind = \"e1000\", or \"vhost-user\" with mode = \"server\"";
+            let form = "kind = \"e1000\", or \"vhost-user\" or \"memif\" as a server";
             table.others(form, |table| self.socket.keys(table));
         }
         let KindInfo { needed_mtu: needed, one_queue, .. } = self.kind.info();
@@ -156,6 +156,12 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         }
         KeyValue::Socket(path) => {
             table.key(name, path, Text(field::socket_path, field::path_text));
+        }
+        KeyValue::Secret(secret) => {
+            table.key(name, secret, Optional(Text(field::secret, String::clone)));
+        }
+        KeyValue::RingSize(size) => {
+            table.key(name, size, PowerOfTwo(2..=1 << 14));
         }
         KeyValue::Captures(input, output) => captures(input, output, table),
         KeyValue::Port(port) => {

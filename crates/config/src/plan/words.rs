@@ -27,6 +27,8 @@ pub(super) fn difference(key: &str, old: Option<&Value>, new: Option<&Value>) ->
 pub(super) fn value(key: &str, value: Option<&Value>) -> String {
     let text = match value {
         None => return "unset".to_owned(),
+        // Plans are shown, logged and pasted.
+        Some(_) if key == "secret" => return "***".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(list)) => {
             let separator = if key == "command" { " " } else { "," };

@@ -16,6 +16,8 @@ pub(crate) const QEMU: &str = "qemu-system-x86_64";
 const USER_BYTES: usize = 32;
 /// Longest path of a socket (`sun_path` of `unix(7)`, without the NUL byte).
 const SOCKET_BYTES: usize = 107;
+/// Longest secret of a memif.
+const SECRET_BYTES: usize = 24;
 
 /// Why a text is invalid: what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -289,6 +291,13 @@ pub(crate) fn pci_address(text: &str) -> Result<String, FieldError> {
 pub(crate) fn socket_path(text: &str) -> Result<PathBuf, FieldError> {
     let fits = (1..=SOCKET_BYTES).contains(&text.len()) && !text.contains('\0');
     if fits { Ok(text.into()) } else { Err(FieldError::Socket) }
+}
+
+/// What two sides of a socket know.
+pub(crate) fn secret(text: &str) -> Result<String, FieldError> {
+    let fits = (1..=SECRET_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let syntax = "a secret of 1 to 24 visible ASCII characters without blanks (DPDK uses the first 23)";
+    if fits { Ok(text.to_owned()) } else { Err(FieldError::Syntax(syntax)) }
 }
 
 /// The absolute path of a file: netvmd's working directory does not matter.

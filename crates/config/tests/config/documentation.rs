@@ -84,6 +84,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" }, track = true, zone = 1 },
             { name = "e", kind = "vhost-user", path = "/e", mode = "client", dma = "auto" },
             { name = "f", kind = "e1000", path = "/f", mac = "02:00:00:00:00:03", model = "e1000e", doorbells = "posted", socket_owner = "qemu:kvm", socket_mode = "0660" },
+            { name = "k", kind = "memif", path = "/k", role = "client", id = 7, secret = "s", ring_size = 256, buffer_size = 4096 },
             { name = "g", kind = "patch", peer = "h" },
             { name = "h", kind = "patch", peer = "g" },
             { name = "i", kind = "bridge", forward = { router = "z" } },

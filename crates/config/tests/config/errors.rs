@@ -213,6 +213,11 @@ kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎ga
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.1"] | 2 | bad_value | the length of its prefix
 kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "web"⏎addresses = ["10.0.0.5/24"]⏎gateways = ["10.0.1.1"] | 3 | bad_value | an address in the gateway's network
 kind = "pci"⏎address = "3b:00.0" | kind = "host"⏎interface = "lan0"⏎addresses = ["fd00::5/64"]⏎gateways = ["fe80::1", "10.0.1.1"] | 3 | bad_value | or correct the gateway
+kind = "pci"⏎address = "3b:00.0" | kind = "memif"⏎path = "/m"⏎ring_size = 1000 | 2 | bad_value | give 512 or 1024
+kind = "pci"⏎address = "3b:00.0" | kind = "memif"⏎path = "/m"⏎ring_size = 32768 | 2 | bad_value | from 2 to 16384
+kind = "pci"⏎address = "3b:00.0" | kind = "memif"⏎path = "/m"⏎secret = "a b" | 2 | bad_value | without blanks
+kind = "pci"⏎address = "3b:00.0" | kind = "memif"⏎path = "/m"⏎role = "master" | 2 | bad_value | `server`
+kind = "pci"⏎address = "3b:00.0" | kind = "memif"⏎path = "/m"⏎role = "client"⏎socket_mode = "0660" | 3 | conflict | remove it
 kind = "pci"⏎address = "3b:00.0" | kind = "host"⏎interface = "nv-client" | 1 | duplicate | only one port
 # The whole
 nodes = [[0], [1]] | nodes = [[0], [1], [2], [3], [4]] | 0 | too_many | 4 nodes
@@ -236,6 +241,19 @@ fn every_error_names_its_line_and_a_remedy() {
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn ports_may_share_the_socket_of_a_memif_server_with_other_numbers() {
+    let port = |name: &str, id: u32| {
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"memif\"\nrole = \"client\"\npath = \"/m\"\nid = {id}\nforward = {{ normal = true }}\n"
+        )
+    };
+    assert!(findings(&(port("a", 0) + &port("b", 1))).is_empty());
+    let found = findings(&(port("a", 1) + &port("b", 1)));
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    assert!(is(finding, "duplicate", "only one port can use it"), "{finding}");
 }
 
 /// A port with a queue for each name.

@@ -349,3 +349,15 @@ fn a_port_whose_rules_lead_to_two_groups_lands_in_neither() {
     let apart = format!("{OLD}{chain}{patch}");
     assert!(!plan_of(OLD, &apart).contains("port client stays open"), "{}", plan_of(OLD, &apart));
 }
+
+#[test]
+fn a_plan_shows_no_secret() {
+    let memif = |secret: &str| {
+        format!(
+            "[[port]]\nname = \"m\"\nkind = \"memif\"\npath = \"/m\"\n{secret}\nforward = {{ normal = true }}\n"
+        )
+    };
+    let text = planned(&memif("secret = \"first-word\""), &memif("secret = \"other-word\""));
+    assert!(text.contains("secret *** → ***") && !text.contains("-word"), "{text}");
+    assert!(planned(&memif(""), &memif("secret = \"other-word\"")).contains("secret unset → ***"));
+}

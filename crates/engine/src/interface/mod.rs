@@ -13,6 +13,7 @@ mod device;
 mod e1000;
 mod ethdev;
 mod kernel;
+mod memif;
 mod pcap;
 mod queue;
 mod sink;
@@ -41,6 +42,7 @@ pub(crate) fn open(opening: &Opening<'_>, xsk: XskMemory) -> Result<Opened, Open
         PortKind::Host(host) => kernel::open_host(opening, host),
         PortKind::VhostUser { path, mode, dma } => vhost_user::open(opening, path, *mode, dma),
         PortKind::E1000 { path, model, doorbells, .. } => e1000::open(opening, path, *model, *doorbells),
+        PortKind::Memif(config) => memif::open(opening, config),
         PortKind::Pcap { input, output, paced } => {
             pcap::open(opening, input.as_deref(), output.as_deref(), *paced)
         }

@@ -105,12 +105,12 @@ impl<'a> KindInfo<'a> {
         })
     }
 
-    /// The socket by which it is connected to a guest, and whether the port creates it.
+    /// The socket by which it is connected to a guest or a program, and whether the port creates it.
     #[must_use]
     pub fn socket(self) -> Option<(&'a Path, bool)> {
         self.resources().find_map(|resource| match resource {
             Resource::OwnSocket(path) => Some((path, true)),
-            Resource::PeerSocket(path) => Some((path, false)),
+            Resource::PeerSocket(path) | Resource::PeerInterface(path, _) => Some((path, false)),
             _ => None,
         })
     }
@@ -131,6 +131,8 @@ pub enum Resource<'a> {
     OwnSocket(&'a Path),
     /// A socket that a guest creates, to which the port connects.
     PeerSocket(&'a Path),
+    /// One interface, by its number, of a socket that a program creates, to which the port connects.
+    PeerInterface(&'a Path, u32),
     /// A capture to read.
     Input(&'a Path),
     /// A capture to write.

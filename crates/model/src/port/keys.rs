@@ -59,6 +59,10 @@ pub enum KeyValue<'a> {
     Addressing(&'a mut Vec<InterfaceAddress>, &'a mut Vec<IpAddr>),
     /// The path of a Unix socket.
     Socket(&'a mut PathBuf),
+    /// What two sides know.
+    Secret(&'a mut Option<String>),
+    /// Descriptors of a ring.
+    RingSize(&'a mut u32),
     /// Two keys, `input` and `output`; one of them is required.
     Captures(&'a mut Option<PathBuf>, &'a mut Option<PathBuf>),
     /// Another port.

@@ -11,6 +11,7 @@ use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
 use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 use super::keys::{Key, KeyValue};
 use super::managed::{ContainerConfig, HostConfig};
+use super::memif::MemifConfig;
 use super::source::SourceConfig;
 
 /// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
@@ -65,6 +66,8 @@ pub enum PortKind {
         /// How its doorbells reach the engine.
         doorbells: Doorbells,
     },
+    /// A program of DPDK, VPP or others, over memory that it shares by a memif socket.
+    Memif(MemifConfig),
     /// Reads a capture, writes a capture.
     Pcap {
         /// The capture to read; `None`: the port receives nothing.
@@ -159,6 +162,7 @@ impl PortKind {
                 }),
                 ..KindInfo::new("e1000")
             },
+            Self::Memif(memif) => memif.info(),
             Self::Pcap { input, output, paced } => KindInfo {
                 resources: [input.as_deref().map(Resource::Input), output.as_deref().map(Resource::Output)],
                 receives: if input.is_some() { Receives::Packets } else { Receives::Nothing },
@@ -216,6 +220,7 @@ impl PortKind {
                 Key::new("model", KeyValue::SparseWord(model)),
                 Key::new("doorbells", KeyValue::SparseWord(doorbells)),
             ],
+            Self::Memif(memif) => memif.keys(),
             Self::Pcap { input, output, paced } => vec![
                 Key::new("input", KeyValue::Captures(input, output)),
                 Key::new("paced", KeyValue::Flag(paced)),
@@ -243,7 +248,7 @@ impl PortKind {
 
     /// Each kind, with the defaults of its keys.
     #[must_use]
-    pub fn all() -> [Self; 15] {
+    pub fn all() -> [Self; 16] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -256,6 +261,7 @@ impl PortKind {
             Self::Host(HostConfig::default()),
             Self::VhostUser { path: PathBuf::new(), mode, dma },
             Self::E1000 { path: PathBuf::new(), mac: None, model, doorbells },
+            Self::Memif(MemifConfig::default()),
             Self::Pcap { input: None, output: None, paced: false },
             Self::Null { size: SourceConfig::default().size },
             Self::Source(SourceConfig::default()),

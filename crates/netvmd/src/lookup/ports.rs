@@ -53,7 +53,7 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
         }
         Resource::ContainerTap(container) => no_namespace(container),
         Resource::OwnSocket(path) => Some(("path", no_socket(path)?)),
-        Resource::PeerSocket(_) => None,
+        Resource::PeerSocket(_) | Resource::PeerInterface(..) => None,
         Resource::Input(path) => Some(("input", no_capture(path)?)),
         Resource::Output(path) => Some(("output", no_output(path)?)),
     };

@@ -10,6 +10,7 @@ mod connections;
 mod groups;
 mod host;
 mod many_ports;
+mod memif;
 mod memory;
 mod workers;
 

@@ -78,6 +78,27 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
     }
 }
 
+/// A power of two within a range.
+pub(crate) struct PowerOfTwo(pub(crate) RangeInclusive<u64>);
+
+impl Form<u32> for PowerOfTwo {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<u32> {
+        let number: u32 = Number(self.0.clone()).read(at, value)?;
+        if !number.is_power_of_two() {
+            let (below, above) = (1u32 << number.ilog2(), number.next_power_of_two());
+            at.bad_value(&format!("is {number}, which is no power of two"))
+                .help(format!("give {below} or {above}"))
+                .keep();
+            return None;
+        }
+        Some(number)
+    }
+
+    fn write(&self, _: &Host, item: &mut u32) -> Option<Value> {
+        Some(Value::Integer((*item).into()))
+    }
+}
+
 /// A VLAN by its number.
 pub(crate) struct Vlan;
 

@@ -9,8 +9,9 @@ mod vms;
 
 use netvm_model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
-    HostConfig, Idle, KeyValue, KindInfo, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId,
-    PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma, VhostMode,
+    HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart, OnFailure,
+    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma,
+    VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
@@ -113,6 +114,13 @@ fn kind() -> impl Strategy<Value = PortKind> {
                 model,
                 doorbells
             }),
+        (any::<bool>(), any::<u32>(), option::of("[!-~]{1,24}"), 1u32..=14, 256u32..=32_768).prop_map(
+            |(is_client, id, secret, log2, buffer_size)| {
+                let role = if is_client { MemifRole::Client } else { MemifRole::Server };
+                let path = Default::default();
+                PortKind::Memif(MemifConfig { path, role, id, secret, ring_size: 1 << log2, buffer_size })
+            }
+        ),
         (path(), any::<bool>(), any::<bool>()).prop_map(|(input, output, paced)| PortKind::Pcap {
             output: (output || input.is_none()).then(Default::default),
             input: input.map(Into::into),

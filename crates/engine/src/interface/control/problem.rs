@@ -37,6 +37,9 @@ pub enum OpenProblem {
     /// The socket of an e1000 card.
     #[error(transparent)]
     E1000(#[from] netvm_e1000::OpenError),
+    /// The memif socket.
+    #[error(transparent)]
+    Memif(#[from] netvm_memif::OpenError),
     /// The vhost-user socket.
     #[error(transparent)]
     Vhost(#[from] dpdk::VhostError),
@@ -112,6 +115,7 @@ impl OpenProblem {
                 | Self::Shaper(_)
                 | Self::OneQueue { .. }
                 | Self::NoWorkerOnNode { .. }
+                | Self::Memif(netvm_memif::OpenError::Memory { .. })
                 | Self::Interface(netvm_xsk::OpenError::Queues { .. })
         )
     }

@@ -92,9 +92,10 @@ pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
 fn files(port: &PortConfig) -> impl Iterator<Item = PathBuf> {
     port.kind.info().resources().filter_map(|resource| match resource {
         Resource::ContainerTap(container) => Some(container.namespace_file()),
-        Resource::OwnSocket(path) | Resource::PeerSocket(path) | Resource::Output(path) => {
-            path.parent().map(Path::to_owned)
-        }
+        Resource::OwnSocket(path)
+        | Resource::PeerSocket(path)
+        | Resource::PeerInterface(path, _)
+        | Resource::Output(path) => path.parent().map(Path::to_owned),
         Resource::Input(path) => Some(path.to_owned()),
         Resource::PciDevice(_) | Resource::Interface(..) | Resource::Tap(_) => None,
     })
@@ -122,7 +123,7 @@ fn needed_of(resource: Resource<'_>) -> Needed {
             needed.extend(identity(path).unwrap_or_default());
             Some(needed)
         }
-        Resource::PeerSocket(_) => Some(Vec::new()),
+        Resource::PeerSocket(_) | Resource::PeerInterface(..) => Some(Vec::new()),
         Resource::Input(path) => {
             let mut needed = identity(path)?;
             needed.push(fs::metadata(path).ok()?.len());
