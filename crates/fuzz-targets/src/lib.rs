@@ -11,6 +11,7 @@
 //! | [`table`] | the sender of an NF's table | every lookup has a usable answer |
 //! | [`attach_message`] | an unknown peer on the attach socket | an error or a message; no descriptor leaks |
 //! | [`e1000`] | the client of a card's socket, and its guest | replies are bounded; packets are within guest memory |
+//! | [`memif`] | the program at the other side of a memif, as client and as server | packets are within the shared memory; nothing else is read or written |
 //! | [`vhost_user`] | a guest's front-end on its vhost-user socket | refused, or every part of a started ring lies in one mapping |
 //! | [`nf_descriptors`] | NFs of the group, and a defective engine | the NF stays within its buffers; each packet leaves once |
 //! | [`wire_parse`] | a sender of packets | offsets lie in the frame; a prefix agrees with the frame; changes can be undone |
@@ -27,6 +28,7 @@ mod attach;
 mod capture;
 mod e1000;
 mod input;
+mod memif;
 mod packets;
 mod routes;
 mod shared;
@@ -36,6 +38,7 @@ mod vhost_user;
 pub use attach::attach_message;
 pub use capture::{capture_filter, capture_read};
 pub use e1000::e1000;
+pub use memif::memif;
 pub use packets::{connections, flow_names, nat64, wire_parse};
 pub use routes::route_updates;
 pub use shared::{control_header, nf_descriptors, ring_peer, table};

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use netvm_fuzz_targets::{
     attach_message, capture_filter, capture_read, config_parse, connections, control_header, e1000,
-    flow_names, nat64, nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user,
+    flow_names, memif, nat64, nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user,
     vhost_user_rings, wire_parse,
 };
 
@@ -69,6 +69,11 @@ fn attach_messages_are_parsed_or_refused() {
 fn cards_survive_their_client_and_guest() {
     // The kernel takes some milliseconds to end the AIO context by which a card interrupts.
     exercise("e1000", e1000, &examples::card_steps(), 200);
+}
+
+#[test]
+fn memifs_survive_hostile_programs() {
+    exercise("memif", memif, &examples::memif_steps(), 300);
 }
 
 #[test]

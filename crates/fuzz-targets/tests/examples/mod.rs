@@ -293,6 +293,26 @@ pub fn card_steps() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
+/// Steps of a memif's peer, as client and as server: connects, sends and receives.
+pub fn memif_steps() -> Vec<Vec<u8>> {
+    // Packets in both descriptors of the ring to the server; the other ring has two buffers.
+    let descriptor = |at: u16, goes_on: u8, length: u8| {
+        let place = [0x00, 0x10, 0, 0, 0, 0, 0, 0];
+        [&[2][..], &at.to_le_bytes(), &[16, goes_on, 0, 0, 0, length, 0, 0, 0], &place].concat()
+    };
+    let rings: Vec<u8> = [(128, 1, 60), (144, 0, 60), (288, 0, 200), (304, 0, 200)]
+        .map(|(at, on, length)| descriptor(at, on, length))
+        .concat();
+    let server =
+        [&[0, 1, 1, 1][..], &rings, &[3, 0, 2, 4, 3, 1, 2, 5, 200, 0, 5, 60, 0, 3, 1, 4, 5, 60, 0]].concat();
+    let client =
+        [&[1, 1, 1, 1][..], &[3, 3, 1, 4, 5, 60, 0, 3, 2, 1, 5, 0, 1, 3, 3, 2, 4, 5, 60, 0]].concat();
+    let by_messages =
+        [&[0, 1, 0, 3, 7, 0, 2, 1, 0, 0, 0, 0, 0][..], &[0, 4, 10, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 2]]
+            .concat();
+    vec![server, client, by_messages]
+}
+
 /// Steps of a vhost-user front-end: split and packed rings, started, moved to new memory, stopped.
 pub fn vhost_user_steps() -> Vec<Vec<u8>> {
     [1u64 << 32 | 1 << 22, 1 << 34 | 1 << 32, 1 << 29]
