@@ -57,7 +57,7 @@ pub fn without_ports(program: &Path) -> String {
     HEAD.to_owned() + &nfs(program)
 }
 
-/// A configuration. `folder` has the guest's socket.
+/// A configuration. `folder` has the sockets of the guest and of the memif.
 pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
     let mut text = HEAD.to_owned() + &nfs(program);
     if variant.two_workers {
@@ -88,6 +88,13 @@ pub fn text(program: &Path, folder: &Path, variant: Variant) -> String {
         "\n[[port]]\nname = \"guest\"\nkind = \"vhost-user\"\npath = \"{}\"\n\
          \n[[rule]]\nname = \"guest\"\nfrom = \"guest\"\ndrop = true\n",
         folder.join("guest.sock").display()
+    );
+    text += &format!(
+        "\n[[port]]\nname = \"memif\"\nkind = \"memif\"\npath = \"{}\"\n\
+         \n[[rule]]\nname = \"memif\"\nfrom = \"memif\"\ndrop = true\n\
+         \n[[port]]\nname = \"to-memif\"\nkind = \"source\"\nrate = 2000\n\
+         \n[[rule]]\nname = \"to-memif\"\nfrom = \"to-memif\"\nout = \"memif\"\n",
+        folder.join("memif.sock").display()
     );
     if variant.link {
         text += &format!(

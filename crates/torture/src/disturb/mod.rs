@@ -47,12 +47,13 @@ enum Kind {
     Api,
     Attach,
     Guest,
+    Memif,
     HugePages,
     Starve,
     Storm,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::Kill,
     Kind::Stop,
     Kind::Hostile,
@@ -66,6 +67,7 @@ const KINDS: [Kind; 16] = [
     Kind::Api,
     Kind::Attach,
     Kind::Guest,
+    Kind::Memif,
     Kind::HugePages,
     Kind::Starve,
     Kind::Storm,
@@ -127,6 +129,7 @@ impl Disturber {
             Kind::Api => abuse::api(&daemon.socket("api.sock"), &mut self.random),
             Kind::Attach => abuse::attach(&daemon.socket("attach.sock"), &mut self.random),
             Kind::Guest => abuse::guest(&daemon.folder().join("guest.sock"), &mut self.random),
+            Kind::Memif => abuse::memif(&daemon.folder().join("memif.sock"), &mut self.random),
             Kind::HugePages => self.hoard()?,
             Kind::Starve => disturbs = self.starvation.start(daemon)?,
             Kind::Storm => disturbs = self.storm.start(daemon)?,
