@@ -53,6 +53,34 @@ impl Rings {
     }
 }
 
+/// By what the guests are connected to the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cards {
+    /// virtio-user, to vhost-user sockets.
+    VirtioUser,
+    /// `net_memif` as client.
+    Memif,
+}
+
+impl Cards {
+    /// A testpmd's device on a socket.
+    fn device(self, number: u8, path: &Path, rings: Rings) -> String {
+        // The switch learns that the first guest has the second address, and the other way round.
+        let (path, mac) = (path.display(), 2 - number);
+        match self {
+            Self::VirtioUser => format!(
+                "--vdev=net_virtio_user{number},path={path},queue_size={DESCRIPTORS},mac=02:00:00:00:00:{mac:02x}{}",
+                rings.options()
+            ),
+            Self::Memif => format!(
+                "--vdev=net_memif{number},role=client,socket={path},socket-abstract=no,rsize={},\
+                 mac=02:00:00:00:00:{mac:02x}",
+                DESCRIPTORS.ilog2()
+            ),
+        }
+    }
+}
+
 /// The guests' traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
@@ -120,23 +148,24 @@ impl Guests {
     /// # Errors
     /// [`BenchError::Peer`] with its last output.
     pub fn start(folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
+        Self::start_by(Cards::VirtioUser, folder, load, core)
+    }
+
+    /// The same, connected by other cards.
+    ///
+    /// # Errors
+    /// As for [`Guests::start`].
+    pub fn start_by(cards: Cards, folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
         let plugin = folder.join("guests-traffic.so");
         fs::write(&plugin, PLUGIN)
             .map_err(BenchError::system(format!("cannot write {}", plugin.display())))?;
         let ready = folder.join("guests-ready");
         let _ = fs::remove_file(&ready);
         let [a, b] = sockets(folder);
-        let guest = |number: u8, path: &Path, mac: u8| {
-            format!(
-                "--vdev=net_virtio_user{number},path={},queue_size={DESCRIPTORS},mac=02:00:00:00:00:{mac:02x}{}",
-                path.display(),
-                load.rings.options()
-            )
-        };
         let devices = [
             format!("--vdev=net_null0,size={}", load.bytes),
-            guest(0, &a, 2),
-            guest(1, &b, 1),
+            cards.device(0, &a, load.rings),
+            cards.device(1, &b, load.rings),
             format!("--vdev=net_null1,size={},no-rx=1", load.bytes),
             "-d".to_owned(),
             plugin.display().to_string(),
@@ -172,6 +201,19 @@ impl Guests {
     pub const fn timing(&self) -> Option<&Timing> {
         self.timing.as_ref()
     }
+}
+
+/// A testpmd that returns what it gets from a memif server.
+///
+/// # Errors
+/// As for [`Guests::start`].
+pub fn returner(folder: &Path, socket: &Path, core: u32) -> Result<Testpmd, BenchError> {
+    let cores = TestpmdCores { prompt: core, forwarding: core };
+    let devices = [Cards::Memif.device(0, socket, Rings::Packed)];
+    let mut program = start(folder.join("returner.out"), cores, &devices, |_| ())?;
+    // A single port is paired with itself.
+    program.type_line("start\n")?;
+    Ok(program)
 }
 
 /// A testpmd that forwards between the guests by `net_vhost`, before they start.

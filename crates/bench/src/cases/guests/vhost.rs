@@ -2,20 +2,20 @@
 //! the minimum `dpdk-testpmd`, which forwards between two `net_vhost` ports (`floor`). The guests (`peers/guests.rs`)
 //! and the names of the sockets are the same for all.
 //!
-//! Cases are `netvm-normal-FLOWS`, `ovs-normal-FLOWS` and `floor-FLOWS`, with the suffix `-1500B` for frames longer
-//! than 64 bytes (FCS included). Rates are packets sent to the second guest per second of CPU time of the switching
-//! thread, which polls.
+//! Cases are `netvm-normal-FLOWS`, `netvm-memif-FLOWS` (the same guests by memif), `ovs-normal-FLOWS` and
+//! `floor-FLOWS`, with the suffix `-1500B` for frames longer than 64 bytes (FCS included). Rates are packets
+//! sent to the second guest per second of CPU time of the switching thread, which polls.
 
 use std::path::{Path, PathBuf};
 
-use netvm_model::{Forward, Host, Idle, PortKind, VhostDma, VhostMode};
+use netvm_model::{Forward, Host, Idle, MemifConfig, PortKind, VhostDma, VhostMode};
 
 use crate::cli::VhostArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::peers::guests::{Guests, Load, floor, sockets};
+use crate::peers::guests::{Cards, Guests, Load, floor, sockets};
 use crate::peers::ovs::{self, NORMAL, PortKinds, Setup};
 use crate::peers::testpmd;
 use crate::setup::layout::Layout;
@@ -50,12 +50,15 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
         let load =
             Load { bytes: size - FCS, traffic: Traffic::of(flows), rings: args.rings, is_timed: false };
         let suffix = if size == MIN_FRAME { String::new() } else { format!("-{size}B") };
-        let [ours, peer, least] =
-            ["netvm-normal", "ovs-normal", "floor"].map(|name| format!("{name}-{flows}{suffix}"));
-        let name = ours.clone();
-        subjects.push(Subject::new(&ours, move |plan| {
-            netvm(GuestCase { name: &name, load }, sandbox, cores, plan)
-        }));
+        let [ours, by_memif, peer, least] = ["netvm-normal", "netvm-memif", "ovs-normal", "floor"]
+            .map(|name| format!("{name}-{flows}{suffix}"));
+        for (case, cards) in [(&ours, Cards::VirtioUser), (&by_memif, Cards::Memif)] {
+            let name = case.clone();
+            subjects.push(Subject::new(case, move |plan| {
+                netvm(GuestCase { name: &name, load, cards }, sandbox, cores, plan)
+            }));
+        }
+        comparisons.push(Comparison::new(&by_memif, &ours));
         let name = least.clone();
         subjects.push(Subject::new(&least, move |plan| {
             let rate = floor(&folder(sandbox, "floor")?, load, cores, plan)?;
@@ -91,12 +94,16 @@ pub(in crate::cases) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, Be
     Ok(folder)
 }
 
-/// Two ports for guests, with L2 switching.
-pub(in crate::cases) fn host(folder: &Path, core: u32) -> Host {
+/// Two ports for guests with such cards, with L2 switching.
+pub(in crate::cases) fn host(cards: Cards, folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("guests", BUFFERS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {
-        layout.port(name, PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off }, 1500);
+        let kind = match cards {
+            Cards::VirtioUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
+            Cards::Memif => PortKind::Memif(MemifConfig { path, ..MemifConfig::default() }),
+        };
+        layout.port(name, kind, 1500);
     }
     let mut host = layout.build();
     for port in &mut host.ports {
@@ -111,13 +118,14 @@ pub(in crate::cases) fn host(folder: &Path, core: u32) -> Host {
 pub(in crate::cases) struct GuestCase<'a> {
     pub(in crate::cases) name: &'a str,
     pub(in crate::cases) load: Load,
+    pub(in crate::cases) cards: Cards,
 }
 
 fn netvm(case: GuestCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
-    let GuestCase { name, load } = case;
+    let GuestCase { name, load, cards } = case;
     let folder = folder(sandbox, "netvm")?;
-    let mut rig = Rig::start(&host(&folder, cores.engine), &[])?;
-    let guests = Guests::start(&folder, load, cores.nf)?;
+    let mut rig = Rig::start(&host(cards, &folder, cores.engine), &[])?;
+    let guests = Guests::start_by(cards, &folder, load, cores.nf)?;
     let window = rig.watch(plan)?;
     drop(guests);
     window.warn_if_disturbed(name);

@@ -23,7 +23,7 @@ use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
 use crate::nf::{Kind, NfSpec};
-use crate::peers::guests::{Guests, Load, Rings, over_floor};
+use crate::peers::guests::{Cards, Guests, Load, Rings, over_floor};
 use crate::peers::timing::Times;
 use crate::peers::{ovs, testpmd};
 use crate::setup::layout::{Layout, lossless};
@@ -61,7 +61,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let [ours, peer, least] = ["netvm-vhost", "ovs-vhost", "testpmd-vhost"];
     let load = Load { bytes: FRAME, traffic: Traffic::of(1), rings: Rings::Packed, is_timed: true };
     subjects.push(Subject::new(ours, move |plan: &Plan| {
-        netvm(GuestCase { name: ours, load }, sandbox, cores, plan)
+        netvm(GuestCase { name: ours, load, cards: Cards::VirtioUser }, sandbox, cores, plan)
     }));
     let mut peers = Vec::new();
     if !args.skip_peers {
@@ -147,9 +147,9 @@ fn idle(time: Duration) -> Result<(), BenchError> {
 }
 
 fn netvm(case: GuestCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
-    let GuestCase { name, load } = case;
+    let GuestCase { name, load, cards } = case;
     let folder = vhost::folder(sandbox, "netvm")?;
-    let mut rig = Rig::start(&vhost::host(&folder, cores.engine), &[])?;
+    let mut rig = Rig::start(&vhost::host(cards, &folder, cores.engine), &[])?;
     let guests = Guests::start(&folder, load, cores.nf)?;
     at_rates(name, &guests, plan, |time| rig.run(time))
 }

@@ -14,19 +14,22 @@
 //! - `rte-ring-wait`: core A checks for room before it receives, which saves work on packets that would be dropped.
 //! - `rte-ring-blind…`: the second thread does not read the mbufs. It is not an NF then, as it can neither find a
 //!   packet nor give a verdict (which netvm's descriptors carry); it shows the cost of pointer rings alone.
+//! - `memif`: the NF is a `dpdk-testpmd` with a `net_memif` client, which returns each burst; both sides copy.
 //! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports on one core, without a second thread.
 
-use netvm_model::{Idle, Output, PortKind};
+use std::time::Duration;
+
+use netvm_model::{Forward, Idle, MemifConfig, Output, PortId, PortKind};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::distance;
-use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate_under};
+use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate_under};
 use crate::measure::report::{Row, Unit};
 use crate::nf::{Kind, NfSpec};
-use crate::peers::{ring, testpmd};
+use crate::peers::{guests, ring, testpmd};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 
@@ -47,6 +50,8 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         eprintln!("skipping peers (--skip-peers)");
     } else {
         testpmd::find()?;
+        subjects.push(Subject::new("memif", move |plan| memif(cores, plan)));
+        comparisons.push(Comparison::new("memif", "hop"));
         let (extbuf, wait, blind) = (true, true, true);
         let plain = ring::Variant::default();
         for (name, variant) in [
@@ -93,4 +98,38 @@ fn hop(cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
     let dropped = window.dropped_in_all() as f64 / offered * 100.0;
     figures.push(Figure::new("hop dropped at entry", Unit::Percent, dropped));
     Ok(figures)
+}
+
+/// From the null port to a memif, and back from there.
+fn memif(cores: Cores, plan: &Plan) -> Measured {
+    let folder = tempfile::tempdir().map_err(BenchError::system("cannot make a folder for a socket"))?;
+    let path = folder.path().join("memif.sock");
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("memif", BUFFERS, 2048);
+    let null = layout.port("null", PortKind::Null { size: PACKET }, 1500);
+    let config = MemifConfig { path: path.clone(), ..MemifConfig::default() };
+    let memif = layout.port("memif", PortKind::Memif(config), 1500);
+    let mut host = layout.build();
+    for (port, to) in host.ports.iter_mut().zip([memif, null]) {
+        (port.group, port.policy.forward) = (Some(group), Forward::Port(to));
+    }
+    let mut rig = Rig::start(&host, &[])?;
+    let _program = guests::returner(folder.path(), &path, cores.nf)?;
+    rig.run(plan.warm_up)?;
+    let before = sent_by(&mut rig, null);
+    let window = rig.measure("memif", Duration::ZERO, plan.window)?;
+    let returned = sent_by(&mut rig, null).saturating_sub(before);
+    if returned == 0 {
+        return Err(BenchError::Nothing { what: "memif".to_owned(), seconds: window.seconds() });
+    }
+    let mut figures = vec![Figure::new("memif", Unit::Mpps, returned as f64 / window.seconds() / 1e6)];
+    let cycles = window.busy_cycles() as f64 / returned as f64;
+    figures.push(Figure::new("memif engine cycles", Unit::CyclesPerPacket, cycles));
+    figures.extend(window.stages("memif"));
+    Ok(figures)
+}
+
+/// Packets that a port has sent.
+fn sent_by(rig: &mut Rig, id: PortId) -> u64 {
+    rig.engine().ports().iter().find(|port| port.id == id).map_or(0, |port| port.tx_packets)
 }
