@@ -164,7 +164,7 @@ kinds_in_two_tables() {
     local -a sources
     mapfile -t sources < <(our_files 'crates/*/src/*.rs' 'nf/*/src/*.rs' |
         grep -vE '^crates/(bench|demo)/|/tests(\.rs$|/)|^crates/(model/src/port|engine/src/interface)/' |
-        grep -vE '^crates/(model/src/host/punts|netvmd/src/offline/replay)\.rs$')
+        grep -vE '^crates/(model/src/host/(punts|pairs)|netvmd/src/offline/replay)\.rs$')
     found=$(grep -nHE '\bPortKind::[A-Z]' -- /dev/null "${sources[@]}" || true)
     [[ -n $found ]] || return 0
     printf '%s\nkinds of ports above: ask PortKind::info instead (crates/model/src/port/info.rs)\n' "$found"

@@ -196,6 +196,7 @@ fn read(findings: &Findings, text: &str, look_up: impl FnOnce(&Host) -> Vec<Miss
         return None;
     }
     host.add_punt_ports();
+    host.add_pair_ports();
     host.add_implied_nat();
     check::all(findings, &place, &host);
     if !findings.has_errors() {

@@ -93,6 +93,12 @@ netvm_counters::port! { words! {
         pub waited: Counter,
         /// Cycles that its packets took in timed turns, from receive to dispatch.
         pub timed_cycles: Counter,
+        /// Packets of chains that entered a program by it, and that came back from a program by it.
+        pub into_hop: Counter,
+        /// See `into_hop`.
+        pub from_hop: Counter,
+        /// Probes that came back from a program by it.
+        pub probes: Counter,
         /// [`DropReason::Malformed`] and [`DropReason::TooManyHeaders`] by cause ([`Malformed`]).
         pub malformed: [Counter; Malformed::COUNT],
     }

@@ -37,8 +37,9 @@ pub use manager::{
     AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
     Engine, EngineConnections, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState,
     InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture,
-    PreparedTrace, QueueView, RoleTotals, RouterView, SavedPart, StageView, StartError, StartTraceError,
-    ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView, current_tick,
+    PreparedTrace, ProgramChange, ProgramFault, ProgramState, ProgramView, QueueView, RoleTotals, RouterView,
+    SavedPart, StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead, TraceSpec,
+    UnknownRouter, WorkerView, current_tick,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

@@ -8,11 +8,15 @@ use netvm_model::{Host, PortConfig, RouterId, SendsTo};
 use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, MemoryId, NfThreadId, PortId, RoleId};
 use crate::nat::Nat;
 use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
+
+mod pairs;
+
+pub(crate) use pairs::{PairPorts, PairReturn, PairTarget};
 
 /// How a hop chooses one of several replicas.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub(crate) enum Target {
         /// The replicas; not empty.
         links: Box<[LinkId]>,
     },
+    /// To a program with two ports.
+    Pair(PairTarget),
     /// Out of a port: the chain is done.
     Port(PortId),
     /// Out of the ingress port.
@@ -165,6 +171,8 @@ pub(crate) struct Snapshot {
     pub(crate) waited_for: Vec<ChainId>,
     /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
+    /// Ports of programs that are hops.
+    pub(crate) pairs: PairPorts,
     pub(crate) chains: Vec<Option<ChainPath>>,
     pub(crate) roles: Vec<Option<Target>>,
     /// For each group, the ports that its NFs may send to.
@@ -190,6 +198,11 @@ impl Snapshot {
     pub(crate) fn sends_to(&self, port: PortId) -> Option<SendsTo> {
         let n = self.virtual_ports.binary_search_by_key(&port, |(known, _)| *known).ok()?;
         self.virtual_ports.get(n).map(|(_, to)| *to)
+    }
+
+    /// The role at a hop of a chain.
+    pub(crate) fn role_at(&self, chain: ChainId, hop: u8) -> Option<RoleId> {
+        self.chain(chain)?.roles.get(usize::from(hop)).copied().map(RoleId)
     }
 
     /// The number of a hop in the configured chain, of which `chain` may leave out some.

@@ -17,11 +17,13 @@ mod landing;
 mod local;
 mod nat;
 mod numbering;
+mod pairs;
 mod punts;
 
 pub use health::CheckedTarget;
 pub use nat::Reach;
 pub use numbering::{assign_ids, new_rule_id};
+pub use pairs::{PairHop, PairPort};
 
 /// Everything that one netvmd runs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -36,7 +38,8 @@ pub struct Host {
     pub policy: PolicyConfig,
     /// Trust groups, in the order of the file.
     pub groups: Vec<Group>,
-    /// Ports, in the order of the file, then the punt ports of the routers' interfaces.
+    /// Ports, in the order of the file, then the punt ports of the routers' interfaces, then the ports of programs
+    /// that are hops.
     pub ports: Vec<PortConfig>,
     /// Network functions, in the order of the file.
     pub nfs: Vec<NfConfig>,
@@ -167,6 +170,8 @@ impl Host {
         port: &PortConfig,
     ) -> impl Iterator<Item = &'a Chain> + use<'a> {
         let id = port.id;
+        let is_of_program = self.pair_end(id).is_some();
+        let rules: &'a [Rule] = if is_of_program { &[] } else { rules };
         let by_rule = rules.iter().filter_map(move |rule| match rule.actions.terminal {
             Some(Action::Chain(chain)) if is_from(rule, id) => Some(chain),
             _ => None,

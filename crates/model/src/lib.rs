@@ -29,7 +29,7 @@ pub use engine::{
     ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, FlowCacheConfig,
     FlowMonitorConfig, Group, Idle, LogSubject, MonitorTable, PolicyConfig, SwitchConfig,
 };
-pub use host::{CheckedTarget, Host, Reach, assign_ids, new_rule_id};
+pub use host::{CheckedTarget, Host, PairHop, PairPort, Reach, assign_ids, new_rule_id};
 pub use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUP_THREADS, MAX_GROUPS, MAX_HOPS, MAX_NODES, MAX_PORTS,
     MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES, MAX_ROUTERS, MAX_RULES, MAX_SET, MAX_THREADS, MAX_TX_QUEUES,
@@ -38,7 +38,10 @@ pub use netvm_ids::{
 pub use netvm_policy::{
     Action, Actions, Bound, LoadLimit, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span, When,
 };
-pub use nf::{Balance, Chain, DEFAULT_HANG_TIMEOUT, NfConfig, NfLimits, NfStart, OnFailure, Output};
+pub use nf::{
+    Attach, AttachInfo, Balance, Chain, DEFAULT_HANG_TIMEOUT, HOP_SOCKETS, NfConfig, NfLimits, NfStart,
+    OnFailure, Output, PairConfig, PairEnd, PairSide, WhileStarting,
+};
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
     Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, MemifConfig, MemifRole, OneQueue,

@@ -6,6 +6,10 @@ use netvm_ids::{ChainId, GroupId, PortId, RoleId, RouterId};
 
 use crate::words::words;
 
+mod pair;
+
+pub use pair::{Attach, AttachInfo, HOP_SOCKETS, PairConfig, PairEnd, PairSide, WhileStarting};
+
 /// What starts an NF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NfStart {
@@ -33,6 +37,8 @@ pub enum NfStart {
         /// Users that may attach it besides root, by name or number.
         users: Vec<String>,
     },
+    /// It knows nothing of netvm: its packets pass a pair of ports.
+    Ports(PairConfig),
 }
 
 /// Resource limits of a process of an NF.
@@ -73,6 +79,17 @@ pub struct NfConfig {
     pub hang_timeout: u16,
     /// What starts it.
     pub start: NfStart,
+}
+
+impl NfConfig {
+    /// The program and its ports, if its packets pass a pair of ports.
+    #[must_use]
+    pub const fn pair(&self) -> Option<&PairConfig> {
+        match &self.start {
+            NfStart::Ports(pair) => Some(pair),
+            _ => None,
+        }
+    }
 }
 
 /// The default of [`NfConfig::hang_timeout`]. A busy disk or short memory can hold up a thread for a second or two.
@@ -133,4 +150,6 @@ pub struct Chain {
     pub on_failure: OnFailure,
     /// Where its packets go after the last hop.
     pub output: Output,
+    /// The chain whose other direction it is: its packets pass programs from the right port to the left one.
+    pub reverse: Option<ChainId>,
 }

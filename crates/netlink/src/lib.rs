@@ -10,7 +10,7 @@ mod socket;
 
 pub use addresses::{addresses_of, set_addresses};
 pub use discard::discard_received;
-pub use links::{by_name, change_link, index_of, set_up};
+pub use links::{Veth, by_name, change_link, index_of, make_veth, set_up};
 pub use namespace::{inside, link_in, number_of};
 pub use nat::NatChains;
 pub use routes::{route_address, set_default_route};

@@ -13,6 +13,7 @@ mod lookup;
 mod names;
 mod offline;
 mod process;
+mod programs;
 mod routers;
 mod run;
 mod runtime;

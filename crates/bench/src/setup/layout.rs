@@ -65,8 +65,8 @@ impl Layout {
     /// A chain for all packets from `from`.
     pub fn chain(&mut self, name: &str, from: PortId, hops: &[RoleId], output: Output) -> ChainId {
         let id = ChainId(self.host.chains.len() as u16);
-        let (name, hops) = (name.to_owned(), hops.to_vec());
-        self.host.chains.push(Chain { id, name, hops, on_failure: OnFailure::Drop, output });
+        let (name, hops, on_failure) = (name.to_owned(), hops.to_vec(), OnFailure::Drop);
+        self.host.chains.push(Chain { id, name, hops, on_failure, output, reverse: None });
         self.rule(from, Action::Chain(id));
         id
     }

@@ -8,7 +8,10 @@ use netvm_model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFa
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
 
+mod pairs;
+
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    pairs::check(findings, file, host);
     let led_to = led_to(host);
     for (chain, place) in host.chains.iter().zip(file.items("chain")) {
         let hops: Vec<&NfConfig> = chain.hops.iter().filter_map(|role| host.nf(*role)).collect();
@@ -38,11 +41,15 @@ fn led_to(host: &Host) -> BTreeSet<ChainId> {
 }
 
 fn standby(findings: &Findings, chain: &Chain, place: &FileTable<'_>, hops: &[&NfConfig]) {
-    let waits = |nf: &&&NfConfig| matches!(nf.start, NfStart::Managed { standby: 1.., .. });
+    let waits = |nf: &&&NfConfig| match &nf.start {
+        NfStart::Managed { standby, .. } => *standby > 0,
+        NfStart::Ports(pair) => pair.standby > 0,
+        NfStart::External { .. } => false,
+    };
     if chain.on_failure != OnFailure::Standby || hops.iter().any(|nf| waits(&nf)) {
         return;
     }
-    let managed = hops.iter().filter(|nf| matches!(nf.start, NfStart::Managed { .. }));
+    let managed = hops.iter().filter(|nf| !matches!(nf.start, NfStart::External { .. }));
     let mut roles: Vec<&str> = managed.map(|nf| nf.role.as_str()).collect();
     roles.sort_unstable();
     roles.dedup();

@@ -176,7 +176,12 @@ fn cores(findings: &Findings, file: &FileTable<'_>, host: &Host) {
         }
     }
     for (nf, place) in host.nfs.iter().zip(file.items("nf")) {
-        if let NfStart::Managed { cores, .. } = &nf.start {
+        let cores = match &nf.start {
+            NfStart::Managed { cores, .. } => Some(cores),
+            NfStart::Ports(pair) => Some(&pair.cores),
+            NfStart::External { .. } => None,
+        };
+        if let Some(cores) = cores {
             let user = CoreUser { name: format!("NF {}", nf.role), cores };
             shared_cores(findings, &host.engine, &user, &place);
         }

@@ -186,6 +186,7 @@ fn threads(findings: &Findings, file: &FileTable<'_>, host: &Host) {
                     (usize::from(*replicas) + usize::from(*standby)) * usize::from(*threads)
                 }
                 NfStart::External { .. } => host.vm_threads(nf.id).max(1),
+                NfStart::Ports(_) => 0,
             };
             if sum > MAX_GROUP_THREADS {
                 findings

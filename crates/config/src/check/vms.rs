@@ -21,7 +21,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
 }
 
 fn nf(findings: &Findings, host: &Host, role: RoleId, place: Span) {
-    let managed = |nf: &&netvm_model::NfConfig| matches!(nf.start, NfStart::Managed { .. });
+    let managed = |nf: &&netvm_model::NfConfig| !matches!(nf.start, NfStart::External { .. });
     if let Some(nf) = host.nf(role).filter(managed) {
         findings
             .note(Kind::Conflict, format!("netvmd starts NF {} as a process", nf.role))

@@ -2,7 +2,7 @@
 
 use netvm_model::{
     Balance, Chain, DEFAULT_HANG_TIMEOUT, GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig,
-    NfLimits, NfStart, OnFailure, Output, RoleId,
+    NfLimits, NfStart, OnFailure, Output, PairConfig, RoleId,
 };
 use netvm_policy::{Action, ChainId};
 use toml::Value;
@@ -13,11 +13,13 @@ use super::engine::Cores;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    InGroup, List, Name, Nested, Number, Plain, Spanned, TEXTS, Text, ToPort, ToRole, UnlessDefault, Word,
-    text,
+    InGroup, List, Name, Nested, Number, Optional, Plain, Spanned, TEXTS, Text, ToChain, ToPort, ToRole,
+    UnlessDefault, Word, text,
 };
 use crate::syntax::names::{self, INGRESS};
 use crate::syntax::table::{Form, Keys, Numbered, Reader, Table, ValueLocation};
+
+mod pair;
 
 /// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
@@ -42,7 +44,16 @@ impl Keys for NfConfig {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.name("role", "firewall", &mut self.role, Name(names::any));
         table.key("group", &mut self.group, InGroup);
-        table.key("flow_verdicts", &mut self.flow_verdicts, UnlessDefault(Number(0..=u16::MAX.into())));
+        let attach = pair::attach(&self.role, &self.start, table);
+        let of_netlib = |nf: &mut Self, table: &mut Table<'_>| {
+            table.key("flow_verdicts", &mut nf.flow_verdicts, UnlessDefault(Number(0..=u16::MAX.into())));
+        };
+        let balance = |nf: &mut Self, table: &mut Table<'_>| {
+            table.key("balance", &mut nf.balance, Word);
+        };
+        if attach.is_none() {
+            of_netlib(self, table);
+        }
         table.key("hang_timeout", &mut self.hang_timeout, Number(0..=u16::MAX.into()));
         if let Some(reader) = table.reader() {
             if !reader.has("group") && reader.file.names.groups.len() > 1 {
@@ -52,7 +63,17 @@ impl Keys for NfConfig {
                     .help("there are several groups: say which one it belongs to, such as `group = \"edge\"`")
                     .keep();
             }
-            if reader.has("command") {
+            let given = reader.has("command");
+            if let Some(attach) = attach {
+                self.start = NfStart::Ports(PairConfig::new(attach));
+                table.others("NFs that use netlib (without `attach`)", |table| {
+                    let mut other = Self { start: managed(), ..Self::numbered(0) };
+                    of_netlib(&mut other, table);
+                    balance(&mut other, table);
+                    other.start.keys(table);
+                    NfStart::External { users: Vec::new() }.keys(table);
+                });
+            } else if given {
                 self.start = managed();
                 let external = |table: &mut Table<'_>| NfStart::External { users: Vec::new() }.keys(table);
                 table.others("NFs that netvmd does not start (without `command`)", external);
@@ -60,8 +81,13 @@ impl Keys for NfConfig {
                 table.others("`command`", |table| managed().keys(table));
             }
         }
+        if attach.is_none() {
+            table.others("`attach`", pair::all_keys);
+        }
         self.start.keys(table);
-        table.key("balance", &mut self.balance, Word);
+        if attach.is_none() {
+            balance(self, table);
+        }
     }
 }
 
@@ -110,6 +136,7 @@ impl Keys for NfStart {
             Self::External { users } => {
                 table.key("attach_users", users, List(Text(field::user, String::clone), TEXTS));
             }
+            Self::Ports(pair) => pair.keys(table),
         }
     }
 }
@@ -227,6 +254,7 @@ impl Numbered for Chain {
             hops: Vec::new(),
             on_failure: OnFailure::default(),
             output: Output::default(),
+            reverse: None,
         }
     }
 }
@@ -253,5 +281,6 @@ impl Keys for Chain {
         }
         table.key("on_failure", &mut self.on_failure, Word);
         table.key("output", &mut self.output, To);
+        table.key("reverse", &mut self.reverse, Optional(ToChain));
     }
 }

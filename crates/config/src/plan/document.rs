@@ -11,7 +11,7 @@ use crate::syntax::table::write;
 /// The tables of a host, in the order of the file.
 pub(crate) fn document(host: &Host) -> Table {
     let mut whole = host.clone();
-    whole.ports.retain(|port| host.punted_by(port.id).is_none());
+    whole.ports.retain(|port| !host.is_implied(port.id));
     whole.nat.retain(|rule| !rule.is_implied());
     write(host, &mut whole)
 }

@@ -1,8 +1,8 @@
 //! The effects of changes, by the table at the top of [`super`].
 
 use netvm_model::{
-    EngineConfig, Guest, GuestCard, Host, NfConfig, NfLimits, NfStart, PortConfig, PortPolicy, Restart,
-    SocketRights, VmConfig, VmStart,
+    EngineConfig, Guest, GuestCard, Host, NfConfig, NfLimits, NfStart, PairConfig, PortConfig, PortPolicy,
+    Restart, SocketRights, VmConfig, VmStart,
 };
 
 use super::{Change, ChangeKind, Effect, ItemKind, diff};
@@ -246,6 +246,10 @@ fn nf(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
             counts(role, processes(&before.start), processes(&after.start))
         }
         (NfStart::External { .. }, NfStart::External { .. }) => Vec::new(),
+        (NfStart::Ports(before), NfStart::Ports(after)) if is_same_program(before, after) => {
+            counts(role, before.instances(), after.instances())
+        }
+        (NfStart::Ports(_), NfStart::Ports(_)) => restarted(),
         _ => {
             let stopped = Effect::NfStopped { role: role.clone(), replicas: None };
             std::iter::once(stopped).chain(started(new, role)).collect()
@@ -261,14 +265,28 @@ fn program(start: &NfStart) -> Option<Program<'_>> {
         NfStart::Managed { command, user, cores, environment, threads, limits, .. } => {
             Some((command, user, *threads, cores, environment, limits))
         }
-        NfStart::External { .. } => None,
+        NfStart::External { .. } | NfStart::Ports(_) => None,
     }
+}
+
+/// Whether nothing differs but the number of instances, and what concerns packets only.
+fn is_same_program(before: &PairConfig, after: &PairConfig) -> bool {
+    let program = |pair: &PairConfig| PairConfig {
+        replicas: 1,
+        standby: 0,
+        while_starting: None,
+        probe: true,
+        ports: Vec::new(),
+        ..pair.clone()
+    };
+    program(before) == program(after)
 }
 
 const fn processes(start: &NfStart) -> u16 {
     match start {
         NfStart::Managed { replicas, standby, .. } => *replicas + *standby,
         NfStart::External { .. } => 0,
+        NfStart::Ports(pair) => pair.instances(),
     }
 }
 

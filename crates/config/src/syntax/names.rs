@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netvm_model::words::did_you_mean;
+use netvm_model::words::{Words, did_you_mean};
 use netvm_model::{
-    Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES,
-    MAX_VMS, NAME_BYTES, RouterInterface,
+    Attach, Group, Host, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_REPLICAS, MAX_ROLES,
+    MAX_ROUTERS, MAX_RULES, MAX_VMS, NAME_BYTES, PairEnd, PairSide, RouterInterface,
 };
 use netvm_policy::QueueId;
 
@@ -218,8 +218,16 @@ impl Names {
         };
         let mut ports = named("port", "name", port);
         let punts: Vec<Named> = file.items("router").iter().flat_map(punt_names).collect();
-        let counted = if punts.is_empty() { "" } else { ", and each interface of a router takes one more" };
-        ports.extend(punts);
+        let pairs: Vec<Named> = file.items("nf").iter().flat_map(pair_names).collect();
+        let counted = match (punts.is_empty(), pairs.is_empty()) {
+            (true, true) => "",
+            (false, true) => ", and each interface of a router takes one more",
+            (true, false) => ", and each instance of a program with `attach` takes two more",
+            (false, false) => {
+                ", and each interface of a router takes one more, each instance of a program with `attach` two"
+            }
+        };
+        ports.extend(punts.into_iter().chain(pairs));
         let ports = Known::read(findings, Limited { what: "port", limit: MAX_PORTS, counted }, ports);
         let read = |what, limit, items| Known::read(findings, Limited { what, limit, counted: "" }, items);
         read("vm", MAX_VMS, named("vm", "name", any));
@@ -296,4 +304,23 @@ fn punt_names(item: &FileTable<'_>) -> Vec<Named> {
         (punt, place)
     };
     item.items("interface").iter().map(&mut punt).collect()
+}
+
+/// The names of the ports of a program, in the order of their numbers.
+fn pair_names(item: &FileTable<'_>) -> Vec<Named> {
+    let word = |key: &str| item.value(key).and_then(|value| value.get_ref().as_str());
+    let is_pair = word("attach").is_some_and(|attach| Attach::WORDS.iter().any(|(word, _)| *word == attach));
+    let (Some(role), place) = name(item, "role", any) else { return Vec::new() };
+    if !is_pair {
+        return Vec::new();
+    }
+    let count = |key: &str, default: u16| {
+        let value = item.value(key).and_then(|value| value.get_ref().as_integer());
+        let number = value.and_then(|value| u16::from_str_radix(value.as_str(), value.radix()).ok());
+        number.unwrap_or(default).min(MAX_REPLICAS as u16)
+    };
+    let instances = 0..count("replicas", 1).saturating_add(count("standby", 0));
+    let names = instances
+        .flat_map(|instance| PairSide::BOTH.map(|side| PairEnd { role: &role, instance, side }.port_name()));
+    names.map(|name| (Some(name), place.clone())).collect()
 }

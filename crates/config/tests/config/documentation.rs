@@ -90,13 +90,13 @@ fn all_keys_are_documented_and_no_others() {
             { name = "i", kind = "bridge", forward = { router = "z" } },
             { name = "j", kind = "vlan", parent = "b", tag = 5, forward = { normal = true } },
         ]
-        nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }]
+        nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1 }, { role = "p", attach = "tap", while_starting = "drop" }, { role = "q", attach = "vhost-user" }]
         vm = [
             { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
             { name = "w", role = "y", image = "/i", node = 0 },
         ]
         router = [{ name = "z", weight = 2, reserve = 1, routes = [{ to = "::/0", via = "::1", interface = "i", metric = 1 }, { to = "10.0.0.0/8", blackhole = true }], interface = [{ name = "i", port = "a", vlan = 1, addresses = ["10.0.0.1/8"], urpf = "strict", snat = { addresses = "masquerade", blocks = {} } }], nat64 = { addresses = "192.0.2.1" } }]
-        chain = [{ name = "c", hops = ["x"], output = "a" }]
+        chain = [{ name = "c", hops = ["x", "p"], output = "a" }, { name = "d", hops = ["p"], output = "b", reverse = "c" }]
         rule = [
             { name = "r", from = "a", chain = "c", match = { protocol = "tcp", source = "::1", source_ports = 1, destination = "::2", destination_ports = 2, tcp_flags = "syn", dscp = 1, fragment = "no", state = "untracked" } },
             { to = "b", drop = true, set_vlan = 1, queue = "q", mirror = "a", police = { bits = 1 }, match = { protocol = "icmp", icmp_type = 1, icmp_code = 1 } },

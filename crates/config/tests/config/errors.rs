@@ -1,5 +1,7 @@
 //! Every error: its kind, its line, its remedy.
 
+mod programs;
+
 use netvm_config::{Finding, Kind, Loaded, parse};
 
 use crate::{cases, findings, found, host, is, line_of};

@@ -14,6 +14,7 @@
 //! | [`workers`] | the worker threads: commands to them, events from them |
 //! | [`resize`] | the workers' [`cores`], who owns which flows, and workers that come and go |
 //! | [`memory`] | the memory of ports without a group; makes that of groups |
+//! | [`pairs`] | programs that are hops: their states, and the probes that watch them |
 //! | [`nfs`] | trust groups, attached NFs, teardowns, audits and resets |
 //! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
 //! | [`publish`] | compiled rules, and chains beyond the configuration; publishes snapshots and next-hop tables |
@@ -39,6 +40,7 @@ mod cores;
 mod memory;
 mod nfs;
 mod notice;
+mod pairs;
 mod placement;
 mod ports;
 mod publish;
@@ -67,8 +69,10 @@ use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
 pub use nfs::teardown::HeldPackets;
 pub use nfs::view::{InstanceView, RoleTotals, ThreadView};
-pub use notice::Notice;
 use notice::Notices;
+pub use notice::{Notice, ProgramChange, ProgramFault};
+use pairs::Pairs;
+pub use pairs::{ProgramState, ProgramView};
 use ports::{Configured, Context, Ports};
 pub use ports::{PortView, PortWorker, QueueView};
 use publish::policy::Rules;
@@ -103,6 +107,7 @@ pub struct Engine {
     chains: Chains,
     routers: Routers,
     nfs: Nfs,
+    pairs: Pairs,
     ports: Ports,
     memory: Memories,
     baselines: Baselines,
@@ -137,6 +142,7 @@ impl Engine {
             chains: Chains::default(),
             routers: Routers::start()?,
             nfs: Nfs::new(),
+            pairs: Pairs::new(),
             ports: Ports::new(cores.node_of_each()),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes.clone()),
             resizes: Resizes::new(cores),
@@ -167,6 +173,19 @@ impl Engine {
         self.targets.set(target, is_healthy);
     }
 
+    /// Notes that the process of a program that is a hop has started or ended.
+    pub fn set_program_process(&mut self, role: &str, instance: u16, runs: bool) {
+        if self.pairs.set_process(role, instance, runs) {
+            self.publisher().publish();
+        }
+    }
+
+    /// The programs that are hops.
+    #[must_use]
+    pub fn programs(&self) -> Vec<ProgramView> {
+        self.pairs.views(&self.workers)
+    }
+
     /// The configuration in force.
     #[must_use]
     pub fn host(&self) -> &Host {
@@ -188,8 +207,8 @@ impl Engine {
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
         let Self { host, routers, rules, chains, captures, resizes, traces, nfs, workers, reaper, .. } = self;
-        let (owners, targets) = (resizes.owners(), &self.targets);
-        let sources = Sources { host, routers, rules, chains, captures, owners, targets };
+        let (owners, targets, pairs) = (resizes.owners(), &self.targets, &self.pairs);
+        let sources = Sources { host, routers, rules, chains, captures, owners, targets, pairs };
         Publisher { sources, nfs, traces, workers, reaper }
     }
 
@@ -229,6 +248,10 @@ impl Engine {
         self.service_resize();
         self.latencies.service(&mut self.workers);
         if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
+            self.publisher().publish();
+        }
+        let Self { host, ports, pairs, workers, notices, .. } = self;
+        if pairs.service(host, &|port| ports.sender_of(port), workers, notices) {
             self.publisher().publish();
         }
         self.reset_damaged();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use netvm_guest_socket::refused_for_files;
+use netvm_model::PairSide;
 use netvm_notify::Signaller;
 
 use crate::ids::{GroupId, InstanceId, PortId, RoleId, WorkerId};
@@ -11,6 +12,30 @@ use crate::policy::SwitchingEvent;
 
 /// Connections that are refused after such a time without any are reported again.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_mins(1);
+
+/// Why a program that is a hop has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramFault {
+    /// Its process has ended.
+    Ended,
+    /// One of its ports is closed.
+    PortClosed,
+    /// No probe and no packet comes back by the port of this side.
+    Silent(PairSide),
+    /// Packets go in, and none comes back by the port of this side.
+    Hung(PairSide),
+}
+
+/// What has happened to a program that is a hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramChange {
+    /// It forwards packets, after this time.
+    Forwards(Duration),
+    /// It has failed.
+    Fails(ProgramFault),
+    /// It has replaced another one, which has failed.
+    TookOver,
+}
 
 /// An event since the last call of [`Engine::notices`](super::Engine::notices).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +167,15 @@ pub enum Notice {
         port: PortId,
         /// What L2 switching saw there.
         event: SwitchingEvent,
+    },
+    /// A program that is a hop forwards packets, or has failed.
+    Program {
+        /// Its role.
+        role: RoleId,
+        /// The number of the instance.
+        instance: u16,
+        /// What has happened.
+        change: ProgramChange,
     },
     /// A standby replica became active.
     StandbyTookOver {

@@ -137,6 +137,9 @@ impl Switching {
 fn is_switched(host: &Host, rules: &[Rule], port: &PortConfig) -> bool {
     let side = Side::Ingress { from: port.id };
     let leads = |rule: &Rule| rule.actions.terminal == Some(Action::Normal) && side.takes(&rule.matches);
+    if host.pair_end(port.id).is_some() {
+        return false;
+    }
     port.policy.forward == Forward::Normal
         || is_interface(port)
         || rules.iter().any(leads)

@@ -117,6 +117,22 @@ pub(crate) struct RingEnd {
     pub(crate) from: Option<PortId>,
 }
 
+/// A hop of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChainHop {
+    pub(crate) chain: ChainId,
+    pub(crate) hop: u8,
+}
+
+/// The port of a program, and the position of packets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PairEntry {
+    pub(crate) port: PortId,
+    pub(crate) at: ChainHop,
+    /// The port by which they enter the chain; `None` if they have entered it before.
+    pub(crate) from: Option<PortId>,
+}
+
 /// Where packets go next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -164,6 +180,12 @@ pub(crate) enum Next {
     Replica(ChainId, Position),
     /// The replica of each packet's flow.
     ReplicaOfFlow(ChainId, Position),
+    /// A program with two ports at this position.
+    Pair(ChainId, Position),
+    /// The program of each packet's flow.
+    PairOfFlow(ChainId, Position),
+    /// A program, by one of its ports.
+    IntoPair(PairEntry),
     /// Out of a chain. `entered`: they have passed no NF of it.
     LeaveChain { chain: ChainId, to: Exit, entered: bool },
     /// The end of their chain, which depends on the port that received them.

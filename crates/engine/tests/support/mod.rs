@@ -289,6 +289,7 @@ pub fn chain(id: u16, hops: &[u16], on_failure: OnFailure, output: u16) -> Chain
         hops,
         on_failure,
         output: Output::Port(PortId(output)),
+        reverse: None,
     }
 }
 

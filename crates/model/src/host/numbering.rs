@@ -17,7 +17,7 @@ use netvm_ids::{
 use netvm_policy::{Action, Actions, Match, Rule, When};
 
 use super::Host;
-use crate::nf::Output;
+use crate::nf::{NfStart, Output};
 use crate::port::Forward;
 use crate::vm::Guest;
 
@@ -75,6 +75,9 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.nfs {
         role(&mut item.id);
         group(&mut item.group);
+        if let NfStart::Ports(pair) = &mut item.start {
+            pair.ports.iter_mut().flatten().for_each(port);
+        }
     }
     for item in &mut host.vms {
         match &mut item.guest {
@@ -92,6 +95,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.chains {
         chain(&mut item.id);
         item.hops.iter_mut().for_each(role);
+        item.reverse.iter_mut().for_each(chain);
         match &mut item.output {
             Output::Port(id) => port(id),
             Output::Router(id) => router(id),

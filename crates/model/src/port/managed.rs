@@ -22,6 +22,8 @@ pub struct ContainerConfig {
     pub addresses: Vec<InterfaceAddress>,
     /// Its default gateways, at most one of each address family.
     pub gateways: Vec<IpAddr>,
+    /// Whether packets may leave to it with unfinished checksums and as long segments.
+    pub offloads: bool,
 }
 
 impl Default for ContainerConfig {
@@ -32,6 +34,7 @@ impl Default for ContainerConfig {
             mac: None,
             addresses: Vec::new(),
             gateways: Vec::new(),
+            offloads: true,
         }
     }
 }

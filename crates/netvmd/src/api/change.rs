@@ -111,6 +111,9 @@ pub(super) async fn restart(
         tokio::spawn(async move { daemon.restart(&role).await });
         return Ok(Json(Done { message }));
     }
+    if daemon.programs().restart(&role) {
+        return Ok(Json(Done { message: format!("nf {role}: restarted") }));
+    }
     let externals = daemon.externals().into_iter().filter(|(_, external)| external.role == role);
     let externals: Vec<_> = externals.map(|(id, _)| id).collect();
     let known = daemon.running().await?.nf_named(&role).is_some();

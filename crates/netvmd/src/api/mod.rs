@@ -248,6 +248,7 @@ impl From<ApplyError> for Failure {
             ) => StatusCode::CONFLICT,
             ApplyError::Engine(_)
             | ApplyError::Router(_)
+            | ApplyError::Program(_)
             | ApplyError::NfFailed { .. }
             | ApplyError::VmFailed { .. }
             | ApplyError::State(_)

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
-use netvm_engine::{InstanceState, InstanceView, LinkCounts, RoleTotals, ThreadView, Violation};
-use netvm_model::{Host, NfConfig, NfStart};
+use netvm_engine::{
+    InstanceState, InstanceView, LinkCounts, ProgramState, ProgramView, RoleTotals, ThreadView, Violation,
+};
+use netvm_model::{Host, NfConfig, NfStart, PairSide};
 use netvm_region::NfCounter;
 
 use crate::attach::Externals;
+use crate::programs::Programs;
 use crate::supervisor::{Phase, Status};
 
 /// All instances of all NFs, in the order of the configuration.
@@ -33,6 +36,7 @@ pub(super) fn infos(
                     managed(nf, &group, status, view)
                 }));
             }
+            NfStart::Ports(_) => {}
             NfStart::External { .. } => {
                 let here = externals.iter().filter(|(_, external)| external.role == nf.role);
                 let before = infos.len();
@@ -61,7 +65,7 @@ fn blank(nf: &NfConfig, group: &str, instance: u32) -> NfInfo {
         instance,
         pid: None,
         state: NfState::External,
-        managed: matches!(nf.start, NfStart::Managed { .. }),
+        managed: !matches!(nf.start, NfStart::External { .. }),
         group: group.to_owned(),
         threads: Vec::new(),
         restarts: 0,
@@ -88,6 +92,33 @@ fn managed(nf: &NfConfig, group: &str, status: &Status, view: Option<&InstanceVi
         count(&mut info, view);
     }
     info
+}
+
+/// The instances of programs with two ports.
+pub(super) fn programs(host: &Host, views: &[ProgramView], programs: &Programs) -> Vec<NfInfo> {
+    let info = |view: &ProgramView| {
+        let nf = host.nf(view.role)?;
+        let group = host.group(nf.group).map(|group| group.name.clone()).unwrap_or_default();
+        let mut info = blank(nf, &group, view.instance.into());
+        let status = programs.status(&nf.role, view.instance);
+        info.pid = status.pid;
+        info.restarts = status.restarts;
+        info.uptime_s = status.started_at.map(seconds_since);
+        info.state = match view.state {
+            _ if status.is_paused || status.problem.is_some() => NfState::Backoff,
+            ProgramState::Starting => NfState::Starting,
+            ProgramState::Down => NfState::Hung,
+            ProgramState::Up if view.is_standby => NfState::Standby,
+            ProgramState::Up => NfState::Running,
+        };
+        info.last_exit = status.problem.or(status.last_exit);
+        for (side, (into, back)) in PairSide::BOTH.into_iter().zip(view.packets) {
+            info.counters.insert(format!("{}_in", side.word()), into);
+            info.counters.insert(format!("{}_out", side.word()), back);
+        }
+        Some(info)
+    };
+    views.iter().filter_map(info).collect()
 }
 
 /// The totals of a role.

@@ -13,8 +13,8 @@ use netvm_api::{
 use netvm_clock as clock;
 use netvm_counters::filled;
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, PuntCounts,
-    PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
+    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, ProgramView,
+    PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
 
@@ -30,6 +30,7 @@ pub(super) struct Views {
     pub(super) ports: Vec<PortView>,
     pub(super) chains: Vec<ChainView>,
     pub(super) instances: Vec<InstanceView>,
+    pub(super) programs: Vec<ProgramView>,
     pub(super) roles: BTreeMap<String, RoleTotals>,
     pub(super) groups: Vec<GroupView>,
     pub(super) workers: Vec<WorkerView>,
@@ -47,6 +48,7 @@ pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
         ports: engine.ports(),
         chains: engine.chains(),
         instances: engine.instances(),
+        programs: engine.programs(),
         roles: engine.role_totals(),
         groups: engine.groups(),
         workers: engine.workers().collect(),
@@ -136,7 +138,12 @@ fn nat_target(view: TargetView) -> NatTargetInfo {
 }
 
 pub(super) fn nf_infos(daemon: &Daemon, views: &Views) -> Vec<NfInfo> {
-    nfs::infos(&views.host, &views.instances, &daemon.supervisor().status(), &daemon.externals())
+    let mut infos =
+        nfs::infos(&views.host, &views.instances, &daemon.supervisor().status(), &daemon.externals());
+    infos.extend(nfs::programs(&views.host, &views.programs, daemon.programs()));
+    let place = |info: &NfInfo| views.host.nfs.iter().position(|nf| nf.role == info.role);
+    infos.sort_by_key(place);
+    infos
 }
 
 fn port_infos(views: &Views) -> Vec<PortInfo> {

@@ -305,7 +305,7 @@ async fn ended(peer: Peer) {
 fn names_of(uid: u32, host: &Host) -> BTreeSet<String> {
     let users = host.nfs.iter().flat_map(|nf| match &nf.start {
         NfStart::External { users } => users.as_slice(),
-        NfStart::Managed { .. } => &[],
+        NfStart::Managed { .. } | NfStart::Ports(_) => &[],
     });
     let users: BTreeSet<&String> = users.collect();
     let is_this = |user: &&&String| Account::find(user).is_ok_and(|account| account.uid == uid);
@@ -317,6 +317,12 @@ fn policy(uid: u32, names: BTreeSet<String>) -> Policy {
     Box::new(move |engine: &Engine, hello: &Hello| {
         // The engine refuses unknown roles.
         let Some(nf) = engine.host().nf_named(&hello.role) else { return Ok(false) };
+        if nf.pair().is_some() {
+            return Err(format!(
+                "the packets of role `{}` pass ports: remove its `attach` from the configuration, or attach as another role",
+                nf.role
+            ));
+        }
         let NfStart::External { users } = &nf.start else {
             return Err(format!(
                 "netvmd starts the NFs of role `{}` itself: remove its `command` from the configuration, or attach as another role",

@@ -40,6 +40,7 @@ impl Daemon {
         netvm_model::assign_ids(&mut host, Some(&running));
         self.check_cores(&host).await?;
         self.supervisor().prepare(&host, false).await?;
+        self.programs().check(&host).await?;
         self.machines().prepare(&host, &running, false).await?;
         let plan = netvm_config::plan(&running, &host);
         Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
@@ -178,8 +179,12 @@ impl Daemon {
         for (_, error) in self.routers().make_possible(host).await {
             tracing::error!("{error}");
         }
+        if let Err(error) = self.programs().make(host).await {
+            tracing::error!("{error}");
+        }
         self.rules.apply_first(host).await?;
         self.routers().settle(host).await;
+        self.programs().settle(host).await;
         self.supervisor().reconcile(prepared);
         self.machines().reconcile(machines);
         self.machines().stop_unconfigured();
@@ -196,6 +201,7 @@ impl Daemon {
         }
         self.check_cores(host).await?;
         let prepared = self.supervisor().prepare(host, false).await?;
+        self.programs().check(host).await?;
         let machines = self.machines().prepare(host, running, false).await?;
         let _expedited = self.routers().expedite(&host.routers);
         let up = self.machines().up();
@@ -230,8 +236,10 @@ impl Daemon {
         }
         // Routers first, because the engine opens ports on their interfaces.
         step("make routers", self.routers().make(host)).await?;
+        step("make namespaces", self.programs().make(host)).await?;
         step("change the engine", self.rules.apply(host)).await?;
         self.routers().settle(host).await;
+        self.programs().settle(host).await;
         step("replace NFs", self.replace_nfs(host, prepared)).await?;
         step("start VMs", wait_vms_started(self.machines().reconcile(machines))).await
     }
@@ -281,8 +289,10 @@ impl Daemon {
 
     async fn restore(&self, running: &Host, up: &BTreeSet<String>) -> Result<(), ApplyError> {
         self.routers().make(running).await?;
+        self.programs().make(running).await?;
         self.rules.apply(running).await?;
         self.routers().settle(running).await;
+        self.programs().settle(running).await;
         self.supervisor().reconcile_live(self.supervisor().prepare(running, false).await?).await?;
         // Processes that were not replaced are already right.
         self.renew_all(true).await?;
@@ -307,7 +317,9 @@ fn staged(running: &Host, host: &Host) -> Option<Host> {
     }
     let new_nf =
         |nf: &&netvm_model::NfConfig| running.nf(nf.id).is_none() && running.nf_named(&nf.role).is_none();
-    staged.nfs.extend(host.nfs.iter().filter(new_nf).cloned());
+    // Programs with two ports start once these are open.
+    let uses_netlib = |nf: &&netvm_model::NfConfig| nf.pair().is_none();
+    staged.nfs.extend(host.nfs.iter().filter(new_nf).filter(uses_netlib).cloned());
     let is_news = staged.nfs.len() > running.nfs.len();
     let fits = staged.groups.len() <= MAX_GROUPS && staged.nfs.len() <= MAX_ROLES;
     let grouped = staged.nfs.iter().all(|nf| staged.group(nf.group).is_some());

@@ -26,6 +26,7 @@ pub(crate) use stats::{Reclaims, Statistics};
 
 use crate::attach::{AttachServer, Externals};
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
+use crate::programs::Programs;
 use crate::routers::Routers;
 use crate::runtime::lock;
 use crate::supervisor::Supervisor;
@@ -83,6 +84,7 @@ pub(crate) struct Services {
     pub(crate) attach: Arc<AttachServer>,
     pub(crate) machines: Machines,
     pub(crate) routers: Routers,
+    pub(crate) programs: Programs,
 }
 
 /// The running daemon.
@@ -151,6 +153,10 @@ impl Daemon {
         &self.services.routers
     }
 
+    pub(crate) const fn programs(&self) -> &Programs {
+        &self.services.programs
+    }
+
     pub(crate) const fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -208,12 +214,13 @@ impl Daemon {
 
     /// Tells all NFs to end, and returns when they have ended, or their time is over. Ordinary guests keep running.
     pub(crate) async fn end_nfs(&self) {
-        let Services { supervisor, attach, machines, .. } = &self.services;
-        tokio::join!(supervisor.shut_down(), machines.shut_down(), attach.shut_down());
+        let Services { supervisor, attach, machines, programs, .. } = &self.services;
+        tokio::join!(supervisor.shut_down(), machines.shut_down(), attach.shut_down(), programs.shut_down());
     }
 
-    /// Removes the routers, or leaves them to the next netvmd.
+    /// Removes the namespaces of programs, and the routers, or leaves these to the next netvmd.
     pub(crate) fn end_routers(&self, closed: PortsClosed) {
+        self.services.programs.remove_places();
         self.services.routers.end(closed, self.purges.load(Ordering::Relaxed));
     }
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use netvm_api::EventKind;
 use netvm_clock as clock;
-use netvm_engine::{Engine, GroupId, LastMove, Notice, PortId, StormClass, SwitchingEvent};
+use netvm_engine::{
+    Engine, GroupId, LastMove, Notice, PortId, ProgramChange, ProgramFault, StormClass, SwitchingEvent,
+};
 use netvm_flowmon::export::View;
 use netvm_model::Host;
 use prometheus_client::registry::Registry;
@@ -153,6 +155,11 @@ impl Reclaims {
             Notice::StandbyTookOver { instance, role } => {
                 (EventKind::StandbyTookOver, nf(role), format!("standby instance {instance} took over"))
             }
+            Notice::Program { role, instance, change } => {
+                let (kind, message) = program_event(change);
+                let name = nf(role);
+                return events.push(kind, &name, format!("nf {name}/{instance}: {message}"));
+            }
             Notice::Hung { instance, role, stalled } => {
                 let message = format!(
                     "instance {instance} hangs: no progress for {:.0} ms although packets wait for it and it could run",
@@ -225,6 +232,30 @@ impl Reclaims {
             _ => "nf",
         };
         events.push(kind, &subject, format!("{what} {subject}: {message}"));
+    }
+}
+
+/// The kind of an event of a program with two ports, and what happened.
+fn program_event(change: ProgramChange) -> (EventKind, String) {
+    match change {
+        ProgramChange::Forwards(after) => {
+            (EventKind::NfRecovered, format!("forwards packets, after {:.0} ms", millis(after)))
+        }
+        ProgramChange::TookOver => (EventKind::StandbyTookOver, "the standby took over".to_owned()),
+        ProgramChange::Fails(fault) => {
+            let why = match fault {
+                ProgramFault::Ended => "its process has ended".to_owned(),
+                ProgramFault::PortClosed => "one of its ports is closed".to_owned(),
+                ProgramFault::Silent(side) => format!(
+                    "no probe and no packet comes out of its {} side: look at its own log; if it does not forward unknown frames, set `probe = false`",
+                    side.word()
+                ),
+                ProgramFault::Hung(side) => {
+                    format!("packets go in, and none comes out of its {} side", side.word())
+                }
+            };
+            (EventKind::NfHung, format!("has failed: {why}"))
+        }
     }
 }
 

@@ -78,8 +78,11 @@ impl Lookup {
         }
         for (item, port) in host.ports.iter().enumerate() {
             let is_new = !running.ports.iter().any(|old| old.name == port.name && old.kind == port.kind);
-            // The interfaces of punt ports are created with their routers.
-            if is_new && host.punted_by(port.id).is_none() {
+            // What such ports need is made with their routers and programs.
+            if host.is_implied(port.id) {
+                continue;
+            }
+            if is_new {
                 missing.extend(ports::missing(item, port, running));
             }
             missing.extend(sockets::missing(item, port));

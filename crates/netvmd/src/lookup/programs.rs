@@ -14,6 +14,7 @@ impl Lookup {
         let missing = |key, message| Missing { table: "nf", item, key, message, kind: MissingKind::Missing };
         let (command, user, cores, limits) = match &nf.start {
             NfStart::Managed { command, user, cores, limits, .. } => (command, user, cores, limits),
+            NfStart::Ports(pair) => (&pair.command, &pair.user, &pair.cores, &pair.limits),
             NfStart::External { users } => {
                 let errors = users.iter().filter_map(|user| Account::find(user).err());
                 return errors.map(|error| missing("attach_users", error.to_string())).collect();

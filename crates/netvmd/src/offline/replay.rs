@@ -243,6 +243,7 @@ fn host_for(commands: &[Vec<String>], contents: &Contents, input: &Path, output:
         hops: nfs.iter().map(|nf| nf.id).collect(),
         on_failure: OnFailure::Drop,
         output: Output::Port(PortId(0)),
+        reverse: None,
     };
     Host {
         groups: vec![group],

@@ -16,6 +16,7 @@ use tokio::process::Child;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+pub(crate) use sandbox::Rights;
 pub use sandbox::{Confinement, FilterError};
 pub use spawn::ProcessSpecError;
 

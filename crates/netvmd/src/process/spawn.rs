@@ -16,7 +16,7 @@ use netvm_model::NfLimits;
 use super::cgroup::Cgroup;
 use super::cores::{CoreSet, CoresError};
 use super::program::{Program, ProgramError};
-use super::sandbox::{Confinement, Domain, Fallback, Sandbox, Step};
+use super::sandbox::{Confinement, Domain, Fallback, Rights, Sandbox, Step};
 use crate::account::{Account, AccountError};
 
 /// Task limit without a cgroup. The kernel then counts the tasks of all processes of the user, so it is high.
@@ -146,6 +146,30 @@ pub(crate) fn start(
     })
 }
 
+/// How a process is started.
+struct Launch {
+    command: Command,
+    /// The descriptors that it inherits.
+    keep: Vec<RawFd>,
+    /// Folders in which it may change files.
+    writable: Vec<PathBuf>,
+    /// Whether it is an NF of netlib.
+    is_nf: bool,
+    /// The network namespace of a program with two ports.
+    rights: Option<Rights>,
+}
+
+/// What a program with two ports is told.
+pub(crate) struct Surroundings {
+    /// Names of its interfaces, or paths of its sockets: left and right.
+    pub(crate) ports: [String; 2],
+    /// Its network namespace, if it has one.
+    pub(crate) rights: Option<Rights>,
+}
+
+/// Settings that belong to the network namespace in which they are written.
+const NETWORK_SETTINGS: &str = "/proc/sys/net";
+
 impl ProcessSpec {
     /// Starts the process. Call on the daemon's main thread.
     ///
@@ -153,7 +177,49 @@ impl ProcessSpec {
     /// [`SpawnError`]; no process remains.
     pub fn spawn(&self, slot: u16, confinement: &Arc<Confinement>) -> Result<Started, SpawnError> {
         let (socket, nf_end) = netvm_attach::pair().map_err(SpawnError::Descriptors)?;
-        let domain = Domain::of_nf(&self.limits.writable);
+        let mut command = self.command(str::to_owned);
+        command.env(netvm_attach::THREADS_VARIABLE, self.threads.to_string());
+        command.env(netvm_attach::FD_VARIABLE, nf_end.as_raw_fd().to_string()).stdin(Stdio::null());
+        let keep = vec![nf_end.as_raw_fd()];
+        let writable = self.limits.writable.clone();
+        let launch = Launch { command, keep, writable, is_nf: true, rights: None };
+        let (child, cgroup) = self.launch(slot, confinement, launch)?;
+        Ok(Started { child, socket, cgroup })
+    }
+
+    /// Starts a program with two ports. Its standard input stays open and has nothing to read. Call on the daemon's
+    /// main thread.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; no process remains.
+    pub(crate) fn spawn_program(
+        &self,
+        instance: u16,
+        confinement: &Arc<Confinement>,
+        surroundings: &Surroundings,
+    ) -> Result<(Child, Cgroup), SpawnError> {
+        let Surroundings { ports: [left, right], rights } = surroundings;
+        let number = instance.to_string();
+        let known = [("{left}", left), ("{right}", right), ("{instance}", &number)];
+        let mut command = self.command(|word| {
+            known.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value))
+        });
+        command.env("NETVM_LEFT", left).env("NETVM_RIGHT", right).env("NETVM_INSTANCE", &number);
+        command.stdin(Stdio::piped());
+        let mut writable = self.limits.writable.clone();
+        writable.extend(rights.map(|_| PathBuf::from(NETWORK_SETTINGS)));
+        let launch = Launch { command, keep: Vec::new(), writable, is_nf: false, rights: *rights };
+        self.launch(instance, confinement, launch)
+    }
+
+    fn launch(
+        &self,
+        slot: u16,
+        confinement: &Arc<Confinement>,
+        launch: Launch,
+    ) -> Result<(Child, Cgroup), SpawnError> {
+        let Launch { command, keep, writable, is_nf, rights } = launch;
+        let domain = Domain::of_nf(&writable);
         let domain = domain.map_err(|(path, source)| SpawnError::Writable { path, source })?.map(Arc::new);
         let cgroups = confinement.cgroups();
         let mut cgroup = cgroups.make(&self.role, slot, &self.limits).map_err(SpawnError::Cgroup)?;
@@ -163,24 +229,24 @@ impl ProcessSpec {
             tasks: (!cgroups.limits("pids")).then_some(UNCONFINED_TASKS),
             file: domain.is_none().then_some(memory),
         };
-        let command = self.command(nf_end.as_raw_fd());
         let child = start(command, self.program.path(), |failed_step| Sandbox {
-            keep: vec![nf_end.as_raw_fd()],
+            keep,
             failed_step,
             cores: self.cores.to_kernel(),
             account: self.account,
             groups: Vec::new(),
             parent: Some(rustix::process::getpid().as_raw_nonzero().get()),
             confinement: Arc::clone(confinement),
-            is_nf: true,
+            is_nf,
             domain,
             cgroups: cgroup.entries(),
             fallback,
+            rights,
         });
         match child {
             Ok(child) => {
                 cgroup.entered();
-                Ok(Started { child, socket, cgroup })
+                Ok((child, cgroup))
             }
             Err(error) => {
                 cgroups.remove(cgroup);
@@ -189,18 +255,16 @@ impl ProcessSpec {
         }
     }
 
-    fn command(&self, attach_fd: RawFd) -> Command {
+    fn command(&self, word: impl Fn(&str) -> String) -> Command {
         let mut command = Command::new(self.program.to_execute());
         if let Some((name, arguments)) = self.command.split_first() {
-            command.arg0(name).args(arguments);
+            command.arg0(name).args(arguments.iter().map(|argument| word(argument)));
         }
         command.env_clear();
         command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env(netvm_attach::THREADS_VARIABLE, self.threads.to_string());
         command.env(netvm_attach::ROLE_VARIABLE, &self.role);
-        command.env(netvm_attach::FD_VARIABLE, attach_fd.to_string());
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir("/").stdout(Stdio::piped()).stderr(Stdio::piped());
         // A new process group, so that Ctrl-C reaches only netvmd, which then stops NFs in order.
         command.process_group(0).kill_on_drop(true);
         command

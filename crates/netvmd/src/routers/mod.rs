@@ -9,7 +9,7 @@ mod health;
 mod kernel;
 mod links;
 mod managed;
-mod namespace;
+pub(crate) mod namespace;
 mod offload;
 mod rib;
 mod static_routes;
@@ -40,6 +40,7 @@ use static_routes::{RemoveError, RouteError};
 pub use health::TargetView;
 pub use managed::Mtus;
 pub(crate) use namespace::is_taken;
+pub(crate) use offload::finish_packets;
 pub use rib::{Counts, Destination, Neighbour, Rib, Select};
 
 /// Folder in the run directory with a file for each router, so that the next netvmd knows which routers to remove.

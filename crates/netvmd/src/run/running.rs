@@ -24,6 +24,7 @@ use crate::engine_thread::{EngineGone, EngineThread};
 use crate::events::Events;
 use crate::process::Confinement;
 use crate::process::cores::allowed;
+use crate::programs::Programs;
 use crate::routers::Routers;
 use crate::supervisor::Supervisor;
 use crate::vms::Machines;
@@ -52,7 +53,7 @@ impl RunningDaemon {
         keep_cards_in(store_in(run_dir.path()));
         let cores = allowed().map_err(DaemonError::of("cannot read the CPU affinity"))?;
         let confinement = Arc::new(Confinement::prepare()?);
-        if first.nfs.iter().any(|nf| matches!(nf.start, NfStart::Managed { .. })) {
+        if first.nfs.iter().any(|nf| !matches!(nf.start, NfStart::External { .. })) {
             confinement.warn();
         }
         let (events, reclaims) = (Events::default(), Reclaims::default());
@@ -72,11 +73,13 @@ impl RunningDaemon {
             .map_err(DaemonError::of("cannot start the threads of the log of connections"))?;
         let machines =
             Machines::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
+        let programs =
+            Programs::new(engine.clone(), run_dir.path().to_owned(), Arc::clone(&confinement), cores.clone());
         let supervisor = Supervisor::new(engine.clone(), confinement, cores);
         let routers = Routers::new(engine.clone(), run_dir.path(), run_dir.record_lock())
             .map_err(DaemonError::of("cannot start the thread that follows routers"))?;
         let attach = AttachServer::start(engine.clone(), &configuration.options().attach_socket())?;
-        let services = Services { supervisor, attach, machines, routers };
+        let services = Services { supervisor, attach, machines, routers, programs };
         let statistics = Statistics::start(engine, reclaims, flows.view(), connections.events()).await?;
         let daemon = Arc::new(Daemon::new(engine.clone(), configuration, services, statistics));
         Ok(Self { daemon, thread, flows, connections, run_dir })

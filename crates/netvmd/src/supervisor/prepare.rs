@@ -146,7 +146,7 @@ fn threads_of(host: &Host, group: GroupId) -> usize {
         NfStart::Managed { replicas, standby, threads, .. } => {
             (usize::from(replicas) + usize::from(standby)) * usize::from(threads)
         }
-        NfStart::External { .. } => 0,
+        NfStart::External { .. } | NfStart::Ports(_) => 0,
     };
     host.nfs.iter().filter(|nf| nf.group == group).map(threads).sum()
 }

@@ -40,6 +40,7 @@ fn container() -> impl Strategy<Value = ContainerConfig> {
             .map(|gateway| gateway.parse().unwrap())
             .collect(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        ..ContainerConfig::default()
     })
 }
 
@@ -318,7 +319,8 @@ fn build(
             Some(None) => Output::Normal,
             Some(Some(index)) => Output::Port(port_at(&index)),
         };
-        host.chains.push(Chain { id: ChainId(n), name: format!("c{n}{name}"), hops, on_failure, output });
+        let (id, name, reverse) = (ChainId(n), format!("c{n}{name}"), None);
+        host.chains.push(Chain { id, name, hops, on_failure, output, reverse });
     }
     host
 }

@@ -1,7 +1,7 @@
 //! TAP devices in other network namespaces, such as a container's.
 
 use netvm_model::ContainerConfig;
-use netvm_vnet::{ContainerOptions, LinkEvent, ManagedInterface, Watch, container};
+use netvm_vnet::{ContainerOptions, LinkEvent, ManagedInterface, TapOptions, Watch, container};
 
 use super::device::SentOffloads;
 use super::{accepts, addressing, devices, tap_options};
@@ -54,7 +54,7 @@ pub(in crate::interface) fn open(
     config: &ContainerConfig,
 ) -> Result<Opened, OpenProblem> {
     let options = ContainerOptions {
-        tap: tap_options(opening, &config.interface),
+        tap: TapOptions { offloads: config.offloads, ..tap_options(opening, &config.interface) },
         namespace: config.namespace_file(),
         mac: config.own_mac().0,
         addressing: addressing(&config.addresses, &config.gateways),

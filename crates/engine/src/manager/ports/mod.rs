@@ -109,6 +109,11 @@ impl Ports {
         self.open.values().filter(is_over).map(PortState::id).collect()
     }
 
+    /// A worker that sends by a port; `None` if the port is closed.
+    pub(crate) fn sender_of(&self, port: PortId) -> Option<WorkerId> {
+        self.open.get(&port)?.workers.first().copied()
+    }
+
     /// Follows the MTUs, the offloads and the ends of interfaces, as [`Ports::views`] shows them. Returns the MTUs.
     pub(crate) fn follow_interfaces(&mut self, views: &[PortView]) -> BTreeMap<PortId, u32> {
         let mut mtus = BTreeMap::new();

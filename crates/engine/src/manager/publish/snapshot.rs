@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvm_conntrack::FlowOwners;
-use netvm_model::{self as model, Chain, Host, OnFailure, Output};
+use netvm_model::{self as model, Chain, Host, Output};
 
 use super::Chains;
 use super::policy::Rules;
@@ -14,6 +14,7 @@ use crate::ids::{ChainId, GroupId, LinkId, MemoryId, RoleId, mask_of, put};
 use crate::manager::captures::Captures;
 use crate::manager::nfs::group::GroupState;
 use crate::manager::nfs::{Nfs, RoleMembers};
+use crate::manager::pairs::{PairMembers, Pairs};
 use crate::manager::routers::Routers;
 use crate::manager::traces::Traces;
 use crate::nat::{Nat, TargetHealth};
@@ -31,12 +32,15 @@ pub(crate) struct Sources<'a> {
     pub(crate) captures: &'a Captures,
     pub(crate) owners: &'a Arc<FlowOwners>,
     pub(crate) targets: &'a TargetHealth,
+    pub(crate) pairs: &'a Pairs,
 }
 
 /// The data from which snapshots and tables are built.
 pub(crate) struct View<'a> {
     pub(super) host: &'a Host,
     pub(super) roles: BTreeMap<RoleId, RoleMembers>,
+    /// Programs that get packets.
+    pub(super) programs: BTreeMap<RoleId, PairMembers>,
     /// For each group, the memory that holds its backpressure words.
     watched: BTreeMap<GroupId, MemoryId>,
     /// The groups whose NFs accept packets with pending offloads.
@@ -54,7 +58,7 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
-        let Sources { host, routers, rules, chains, captures, owners, targets } = sources;
+        let Sources { host, routers, rules, chains, captures, owners, targets, pairs } = sources;
         let captured = match traces.show_each_hop() {
             true => host.chains.iter().map(|chain| chain.id).collect(),
             false => captures.chains(host),
@@ -64,6 +68,7 @@ impl<'a> View<'a> {
         Self {
             host,
             roles: nfs.members_by_role(),
+            programs: pairs.members_by_role(host),
             watched: watched.collect(),
             with_offloads: with_offloads.collect(),
             captured,
@@ -84,6 +89,7 @@ impl<'a> View<'a> {
         let nat = self.nat.get_or_init(nat).clone();
         let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
+        snapshot.pairs = self.pair_ports();
         for port in &self.host.ports {
             snapshot.ports.add(port.id);
             if self.chains_from(port).any(|chain| self.longest(chain).any(|seconds| seconds > 0)) {
@@ -169,12 +175,11 @@ impl<'a> View<'a> {
         let mut targets = vec![output];
         let mut broken = false;
         for (hop, role) in chain.hops.iter().enumerate().rev() {
-            let target = match self.target(*role, hop as u8, worker) {
+            let by_program = self.program(chain, *role, hop as u8);
+            let target = match by_program.unwrap_or_else(|| self.target(*role, hop as u8, worker)) {
                 _ if is_in(without, hop) => targets[targets.len() - 1].clone(),
                 // Bypassed: packets go where the next hop's go.
-                Target::Drop(_) if chain.on_failure == OnFailure::Bypass => {
-                    targets[targets.len() - 1].clone()
-                }
+                Target::Drop(_) if self.is_bypassed(chain, *role) => targets[targets.len() - 1].clone(),
                 Target::Drop(reason) => {
                     broken = true;
                     Target::Drop(reason)

@@ -1,6 +1,6 @@
 //! The next-hop table of each trust group, which its NFs read: destinations of each hop, names, and direct rings.
 
-use netvm_model::{self as model, Chain, OnFailure};
+use netvm_model::{self as model, Chain};
 use netvm_region::{Balance, Destination, MAX_HOPS, MAX_NF_THREADS, Name, Table};
 
 use super::snapshot::{View, is_in};
@@ -58,8 +58,9 @@ impl View<'_> {
         }
         let mut next = Destination::engine(chain.hops.len() as u8);
         for (hop, role) in chain.hops.iter().enumerate().take(MAX_HOPS).rev() {
-            let is_served = self.roles.get(role).is_some_and(|members| !members.nf_threads.is_empty());
-            let bypassed = (!is_served && chain.on_failure == OnFailure::Bypass) || is_in(short.without, hop);
+            let has_nf = self.roles.get(role).is_some_and(|members| !members.nf_threads.is_empty());
+            let is_served = has_nf || self.has_program(*role);
+            let bypassed = (!is_served && self.is_bypassed(chain, *role)) || is_in(short.without, hop);
             let here = match bypassed {
                 true => next,
                 false if self.is_captured(chain.id) => Destination::engine(hop as u8),

@@ -86,7 +86,12 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
             if path.may_have_flow_verdicts() { room_inside(dp, path, room) } else { room }
         }
         Target::Drop(DropReason::NfDown) => 0,
-        Target::Port(_) | Target::Ingress | Target::Normal | Target::Router(_) | Target::Drop(_) => wanted,
+        Target::Pair(_)
+        | Target::Port(_)
+        | Target::Ingress
+        | Target::Normal
+        | Target::Router(_)
+        | Target::Drop(_) => wanted,
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Hop {
 
 impl Hop {
     /// The target there; `None` if there is none.
-    fn target(self, snapshot: &Snapshot) -> Option<&Target> {
+    pub(super) fn target(self, snapshot: &Snapshot) -> Option<&Target> {
         let path = snapshot.chain(self.chain)?;
         match self.position {
             Position::Entry(_) => Some(&path.entry),
@@ -61,6 +61,7 @@ pub(crate) fn go(dp: &mut Datapath, cx: Context<'_>, hop: Hop, batch: &Batch) ->
             Next::HopUnfinished(chain, position)
         }
         Target::Links { group, .. } => go_to_group(dp, cx, *group, hop),
+        Target::Pair(_) => Next::Pair(chain, position),
         Target::Port(port) => leave(Exit::Port(*port)),
         Target::Ingress => leave(Exit::Ingress),
         Target::Normal => leave(Exit::Normal),

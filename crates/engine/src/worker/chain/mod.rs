@@ -3,3 +3,4 @@
 pub(crate) mod entry;
 pub(crate) mod flow_verdicts;
 pub(crate) mod hop;
+pub(crate) mod pair;

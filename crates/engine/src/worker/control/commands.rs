@@ -1,25 +1,26 @@
-//! Commands from the manager, and events to it. The manager frees all memory that a worker no longer uses: a worker
-//! itself frees only packets.
+//! Commands from the manager.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::affinity::pin_to;
 use super::connection_page::ConnectionPage;
+use super::events::{Event, Retired};
 use super::flow_page::{FlowPage, MonitorPage};
 use crate::capture::WorkerCapture;
 use crate::capture::points::CapturePoints;
 use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId};
 use crate::inflight::ThreadInFlight;
-use crate::inflight::sweep::{SweepRequest, Swept};
+use crate::inflight::sweep::SweepRequest;
 use crate::interface::{PortQueue, Shaper};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
+use crate::worker::chain::pair::Probe;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
-use crate::worker::graph::tx::{close, shape_one};
+use crate::worker::graph::tx::{close, send_probe, shape_one};
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::{TableMemory, WorkerConnections};
 use crate::worker::state::handoff::{Held, Peer};
@@ -102,56 +103,10 @@ pub(crate) enum Command {
     ReadConnections(Box<ConnectionPage>),
     /// Answer once every command before this one is done.
     Barrier(u64),
+    /// Send a probe through a program.
+    Probe(Probe),
     /// End.
     Stop,
-}
-
-/// Objects that a worker no longer uses.
-pub(crate) enum Retired {
-    Capture(Box<WorkerCapture>),
-    Trace(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<LiveTrace>),
-    Record(#[expect(dead_code, reason = "carried to be freed by the manager")] TraceRecord),
-    Snapshot(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Snapshot>),
-    Memory(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<Memory>),
-    Link(
-        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<Link>,
-        #[expect(dead_code, reason = "carried to be freed by the manager")] Option<Box<ThreadInFlight>>,
-    ),
-    Points(#[expect(dead_code, reason = "carried to be freed by the manager")] Arc<CapturePoints>),
-    Shaper(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Shaper>),
-    Connections(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<WorkerConnections>),
-    Held(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Held>),
-    Peer(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<Peer>),
-    Flows(#[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedFlows>),
-    MovedConnections(
-        #[expect(dead_code, reason = "carried to be freed by the manager")] Box<MovedConnections>,
-    ),
-}
-
-/// An event from a worker.
-pub(crate) enum Event {
-    /// A queue that this worker no longer uses, to be closed.
-    PortRetired(PortId, Option<Box<PortQueue>>),
-    /// A queue for another worker; `None` if there is none.
-    QueueTaken(Option<Box<PortQueue>>),
-    /// Flows that other workers own now.
-    FlowsTaken(Box<MovedFlows>),
-    /// Connections that other workers own now.
-    ConnectionsTaken(Box<MovedConnections>),
-    /// Something else that this worker no longer uses, to be freed.
-    Retired(Retired),
-    /// A traced packet has ended.
-    Traced(TraceRecord),
-    /// A sweep is done; the request comes back.
-    Swept(Swept, SweepRequest),
-    /// A page of flows was written.
-    Flows(Box<FlowPage>),
-    /// A part of the monitor's running flows.
-    Monitor(Box<MonitorPage>),
-    /// A part of the connections.
-    Connections(Box<ConnectionPage>),
-    /// A barrier was passed.
-    Passed(u64),
 }
 
 impl Worker {
@@ -328,6 +283,7 @@ impl Worker {
                 self.send(Event::Connections(page));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
+            Command::Probe(probe) => send_probe(dp, &self.snapshot, probe),
             Command::Stop => self.stopping = true,
         }
     }

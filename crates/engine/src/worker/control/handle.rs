@@ -9,7 +9,8 @@ use netvm_notify::{EpollWaiter, ReadySet, Signaller, write};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::affinity::pin_to;
-use super::commands::{Command, Event};
+use super::commands::Command;
+use super::events::Event;
 use crate::counters::WorkerCounters;
 use crate::ids::WorkerId;
 use crate::limits::SharedLimits;

@@ -3,5 +3,6 @@
 mod affinity;
 pub(crate) mod commands;
 pub(crate) mod connection_page;
+pub(crate) mod events;
 pub(crate) mod flow_page;
 pub(crate) mod handle;

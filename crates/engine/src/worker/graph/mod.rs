@@ -38,6 +38,7 @@ use dpdk::Batch;
 use super::act::{decision, reject};
 use super::chain::entry;
 use super::chain::hop::{self, Hop};
+use super::chain::pair;
 use super::forward::{bridge, egress, nat, punt, route, vlan};
 use super::next::{Dispatch, Exit, Next, Split, Step};
 use super::packet::groups::groups;
@@ -57,6 +58,11 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
             Next::Chain(entering) => entry::enter(dp, cx, entering),
             Next::Hop(chain, position) => hop::go(dp, cx, Hop { chain, position }, batch),
             Next::Replica(chain, position) => hop::choose(dp, cx, Hop { chain, position }),
+            Next::Pair(chain, position) => pair::choose(cx, Hop { chain, position }),
+            Next::IntoPair(end) => {
+                observe::into_pair(dp, cx, end, batch);
+                Next::Tx(end.port)
+            }
             Next::LeaveChain { chain, to, entered } => {
                 observe::left_chain(dp, chain, batch);
                 if entered {
@@ -155,6 +161,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         }
         Next::HopCopy(chain, position) => hop::copy(burst, Hop { chain, position }),
         Next::ReplicaOfFlow(chain, position) => hop::choose_each(burst, Hop { chain, position }),
+        Next::PairOfFlow(chain, position) => pair::choose_each(burst, Hop { chain, position }),
         Next::ByIngress(exit) => hop::leave_each(burst, exit),
         Next::EgressRules { out, class } => egress::look_up(burst, out, class),
         Next::EgressClasses(out) => egress::divide(burst, out),
@@ -168,6 +175,8 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         | Next::Hop(..)
         | Next::HopUnfinished(..)
         | Next::Replica(..)
+        | Next::Pair(..)
+        | Next::IntoPair(_)
         | Next::LeaveChain { .. }
         | Next::Ring(_)
         | Next::Interface(_)

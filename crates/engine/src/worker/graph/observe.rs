@@ -10,7 +10,7 @@ use super::record;
 use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
-use crate::worker::next::CountedAt;
+use crate::worker::next::{ChainHop, CountedAt, PairEntry};
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
 use crate::worker::state::Datapath;
@@ -79,6 +79,45 @@ pub(crate) fn left_chain(dp: &mut Datapath, chain: ChainId, batch: &Batch) {
     dp.latency.left(batch);
     if let Some(counters) = dp.counters.chains.get(chain.index()) {
         counters.left.add(batch.len() as u64);
+    }
+}
+
+/// Notes packets that enter a program by one of its ports.
+#[inline]
+pub(crate) fn into_pair(dp: &Datapath, cx: Context<'_>, end: PairEntry, batch: &Batch) {
+    if end.from.is_some() {
+        entered_chain(dp, end.at.chain, batch.len());
+    }
+    if let Some(counters) = dp.counters.ports.get(end.port.index()) {
+        counters.into_hop.add(batch.len() as u64);
+    }
+    if dp.is_capturing {
+        capture_hop(dp, cx, &HopMeta { at: end.at, direction: Direction::In }, batch);
+    }
+}
+
+/// Notes packets that have come back from a program.
+#[inline]
+pub(crate) fn from_pair(dp: &Datapath, cx: Context<'_>, passed: ChainHop, batch: &Batch) {
+    if dp.is_capturing {
+        capture_hop(dp, cx, &HopMeta { at: passed, direction: Direction::Out }, batch);
+    }
+    if dp.recorder.is_some() {
+        record::from_pair(dp, cx, passed, batch);
+    }
+}
+
+/// Packets at a hop of a chain.
+struct HopMeta {
+    at: ChainHop,
+    direction: Direction,
+}
+
+#[cold]
+fn capture_hop(dp: &Datapath, cx: Context<'_>, meta: &HopMeta, batch: &Batch) {
+    let HopMeta { at: ChainHop { chain, hop }, direction } = *meta;
+    if let Some(role) = cx.snapshot.role_at(chain, hop) {
+        dp.capture(&CaptureMeta::at(CapturePoint::Hop { chain, hop, role }, direction), batch.as_slice());
     }
 }
 

@@ -12,7 +12,7 @@ use crate::ids::PortId;
 use crate::snapshot::{Snapshot, Target};
 use crate::worker::act::reject::has_answer;
 use crate::worker::classify::l2_lookup::tag_of;
-use crate::worker::next::{Entering, Next, Position, Side};
+use crate::worker::next::{ChainHop, Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
 use crate::worker::packet::mark::{state_of, translation_of};
 use crate::worker::record::{Arrival, PacketEvent, Recorder, Visit};
@@ -20,7 +20,7 @@ use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::connections::Passage;
 use crate::worker::state::lookup_results::Action;
-use crate::worker::trace::{Step, Translated};
+use crate::worker::trace::{NfVerdict, Step, Translated};
 
 /// The last of a decision's mirrors is behind it.
 const NO_MIRROR: u8 = u8::MAX;
@@ -39,6 +39,17 @@ pub(crate) fn passed(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &B
     if let Some(recorder) = &dp.recorder {
         recorder.received(&Arrival { is_passed: true, ..Arrival::of(snapshot, port, batch) });
     }
+}
+
+/// Notes packets that have come back from a program with two ports.
+#[cold]
+pub(crate) fn from_pair(dp: &Datapath, cx: Context<'_>, passed: ChainHop, batch: &Batch) {
+    let ChainHop { chain, hop } = passed;
+    let (Some(recorder), Some(role)) = (&dp.recorder, cx.snapshot.role_at(chain, hop)) else { return };
+    let hop = cx.snapshot.configured_hop(chain, hop);
+    recorder.visited(&Visit::of(cx.snapshot, batch), |packet| {
+        Some(PacketEvent::FromNf { role, hop, verdict: NfVerdict::Next, key: key_of(packet).ok() })
+    });
 }
 
 /// Notes packets before the rate of the port that has received them.
@@ -135,6 +146,11 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
             let (role, key) = (dp.nfs.get(end.link)?.role, key_of(packet).ok());
             let hop = cx.snapshot.configured_hop(end.chain, end.hop);
             return Some(PacketEvent::ToNf { role, hop, key });
+        }
+        Next::IntoPair(end) => {
+            let ChainHop { chain, hop } = end.at;
+            let (role, key) = (cx.snapshot.role_at(chain, hop)?, key_of(packet).ok());
+            return Some(PacketEvent::ToNf { role, hop: cx.snapshot.configured_hop(chain, hop), key });
         }
         // A hypothetical packet has only seemed to pass the NFs.
         Next::LeaveChain { .. } if !dp.is_dry => Step::Left,

@@ -19,7 +19,7 @@ use crate::ids::{ChainId, MemoryId, PortId};
 use crate::interface::PortContext;
 use crate::snapshot::{MAX_PASSED, Snapshot};
 use crate::worker::act::{answer, decision, police::police};
-use crate::worker::chain::entry::room_at_entry;
+use crate::worker::chain::{entry::room_at_entry, pair};
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
 use crate::worker::forward::vlan;
@@ -190,6 +190,9 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
         }
         bytes = bytes_of(&burst.batch);
     }
+    if cx.snapshot.pairs.has(port) {
+        return come_back(dp, cx, port, &mut burst.batch);
+    }
     let Some(policy) = policy else {
         return walk(dp, cx, Next::drop_at(port, DropReason::NoRule), &mut burst.batch);
     };
@@ -236,6 +239,16 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
         }
         Classified::Each => each_decided(dp, received, burst),
     }
+}
+
+/// Brings packets that a program has sent to their ends.
+#[inline(never)]
+fn come_back(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) {
+    let back = pair::take_back(dp, cx, port, batch);
+    if let Some(passed) = back.passed {
+        observe::from_pair(dp, cx, passed, batch);
+    }
+    walk(dp, cx, back.next, batch);
 }
 
 /// Brings packets with a tag for which there is a port to their ends; the others stay.

@@ -8,7 +8,7 @@
 //!
 //! Cost: five comparisons per burst, and 8 bytes moved per packet.
 
-use dpdk::{Accepts, Batch, Mbuf};
+use dpdk::{Accepts, Batch, Mbuf, PortNumber};
 use netvm_capture_ring::Direction;
 use netvm_model::SendsTo;
 
@@ -17,6 +17,8 @@ use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::interface::{PortContext, PortQueue, Shaper};
 use crate::snapshot::Snapshot;
+use crate::worker::act::answer;
+use crate::worker::chain::pair::Probe;
 use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::mark;
@@ -39,6 +41,16 @@ fn pass_on(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) -> O
     observe::at_port(dp, port, Direction::Out, batch);
     observe::passed_on(dp, port, batch);
     Some(next_after(port, to))
+}
+
+/// Sends a probe through a program.
+pub(crate) fn send_probe(dp: &mut Datapath, snapshot: &Snapshot, probe: Probe) {
+    let Some(memory) = dp.ports.get(probe.enters).map(|queue| queue.memory) else { return };
+    let mut batch = Batch::new();
+    if let Some(memory) = dp.memories.get(memory) {
+        answer::add(memory, &mut batch, PortNumber(probe.enters.0), &probe.frame());
+    }
+    walk(dp, Context::new(snapshot, memory), Next::Tx(probe.enters), &mut batch);
 }
 
 /// Where packets go that a port without a device has sent.

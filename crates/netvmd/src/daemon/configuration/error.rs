@@ -6,6 +6,7 @@ use super::MAX_CONFIRM_SECONDS;
 use super::saving::SaveError;
 use crate::engine_thread::EngineGone;
 use crate::process::ProcessSpecError;
+use crate::programs::ProgramPlaceError;
 use crate::routers::RouterError;
 use crate::vms::VmSpecError;
 
@@ -24,6 +25,9 @@ pub enum ApplyError {
     /// A virtual router cannot be set up.
     #[error(transparent)]
     Router(#[from] RouterError),
+    /// A program with two ports has no network namespace.
+    #[error(transparent)]
+    Program(#[from] ProgramPlaceError),
     /// A change needs a restart.
     #[error("{} (restart netvmd with the new file)", .0.join("; "))]
     NeedsRestart(Vec<String>),

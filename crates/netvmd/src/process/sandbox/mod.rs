@@ -5,6 +5,7 @@
 //!  descriptors   all but stdio and the attach socket close at exec
 //!  cores         CPU affinity; cannot be changed from within
 //!  limits        no core dumps (they hold packets), few open files; memory and tasks where no cgroup limits them
+//!  namespace     the network namespace of a program with two ports, which keeps root's rights there
 //!  user          groups, gid, uid; empties the bounding set and all capabilities
 //!  parent        SIGKILL when netvmd dies, except for guests that keep running; after the user, whose change clears it
 //!  privileges    no_new_privs: setuid programs give none back
@@ -16,6 +17,7 @@
 //! and must not allocate.
 
 mod landlock;
+mod rights;
 mod seccomp;
 
 use std::io;
@@ -27,6 +29,7 @@ use crate::account::Account;
 use seccomp::Filters;
 
 pub(super) use self::landlock::Domain;
+pub(crate) use rights::Rights;
 pub use seccomp::FilterError;
 
 /// Limit of an NF's open files: enough for netlib and the NF.
@@ -48,11 +51,12 @@ pub(super) enum Step {
     Landlock,
     SystemCalls,
     Cgroup,
+    Namespace,
 }
 
 impl Step {
     pub(super) const fn from_byte(byte: u8) -> Option<&'static str> {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 11] = [
             "closing descriptors",
             "choosing its cores",
             "setting its limits",
@@ -63,6 +67,7 @@ impl Step {
             "entering its Landlock domain",
             "filtering system calls",
             "entering its cgroup",
+            "entering its network namespace",
         ];
         if byte == 0 || byte as usize > NAMES.len() { None } else { Some(NAMES[byte as usize - 1]) }
     }
@@ -135,6 +140,8 @@ pub(crate) struct Sandbox {
     /// `cgroup.procs` of the cgroups to enter.
     pub(crate) cgroups: Vec<RawFd>,
     pub(crate) fallback: Fallback,
+    /// The network namespace that it enters, and its rights there; `None`: it stays in netvmd's, without rights.
+    pub(crate) rights: Option<Rights>,
 }
 
 /// Resource limits (setrlimit(2)) for an NF that cgroups or Landlock do not limit; `None`: no limit.
@@ -157,11 +164,14 @@ impl Sandbox {
         self.step(Step::Descriptors, || keep_only(&self.keep))?;
         self.step(Step::Cores, || self.choose_cores())?;
         self.step(Step::Limits, || limit(self.fallback))?;
+        if let Some(rights) = self.rights {
+            self.step(Step::Namespace, || rights.enter())?;
+        }
         if let Some(account) = self.account {
-            self.step(Step::Capabilities, empty_bounding_set)?;
+            self.step(Step::Capabilities, || self.empty_bounding_set())?;
             self.step(Step::User, || become_user(account, &self.groups))?;
         }
-        self.step(Step::Capabilities, drop_capabilities)?;
+        self.step(Step::Capabilities, || keep_capabilities(self.rights.map_or([0; 2], Rights::set)))?;
         if let Some(parent) = self.parent {
             self.step(Step::Parent, || die_with(parent))?;
         }
@@ -187,6 +197,27 @@ impl Sandbox {
     fn choose_cores(&self) -> io::Result<()> {
         // SAFETY: the call reads a set of that size.
         check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.cores) })
+    }
+}
+
+impl Sandbox {
+    /// Removes all capabilities from the bounding set but those that the process keeps.
+    fn empty_bounding_set(&self) -> io::Result<()> {
+        for capability in 0..CAPABILITIES {
+            if self.rights.is_some_and(|rights| rights.keeps(capability)) {
+                continue;
+            }
+            // SAFETY: the call takes integers only.
+            let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) });
+            match dropped {
+                // The kernel knows no further capabilities.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+                // netvmd lacks CAP_SETPCAP, as in a container, so it has no capabilities to give.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => break,
+                other => other?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -243,21 +274,6 @@ fn limit(fallback: Fallback) -> io::Result<()> {
     set(libc::RLIMIT_NOFILE, OPEN_FILES.min(files.rlim_max))
 }
 
-fn empty_bounding_set() -> io::Result<()> {
-    for capability in 0..CAPABILITIES {
-        // SAFETY: the call takes integers only.
-        let dropped = check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) });
-        match dropped {
-            // The kernel knows no further capabilities.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
-            // netvmd lacks CAP_SETPCAP, as in a container, so it has no capabilities to give.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => break,
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
 fn become_user(account: Account, groups: &[libc::gid_t]) -> io::Result<()> {
     // Raw system calls, as the C library's functions would synchronise with threads that do not exist here.
     // SAFETY: the call reads `groups.len()` group ids.
@@ -272,12 +288,12 @@ fn raw(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn drop_capabilities() -> io::Result<()> {
+fn keep_capabilities(kept: [u32; 2]) -> io::Result<()> {
     // SAFETY: the call takes integers only. It fails only on old kernels without ambient capabilities.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
-    // _LINUX_CAPABILITY_VERSION_3, this thread; two words of three empty sets each.
+    // _LINUX_CAPABILITY_VERSION_3, this thread; two words of three sets each: effective, permitted, inheritable.
     let header: [u32; 2] = [0x2008_0522, 0];
-    let sets = [0u32; 6];
+    let sets = [kept[0], kept[0], 0, kept[1], kept[1], 0];
     // SAFETY: the kernel reads 8 and 24 bytes, the sizes of these arrays.
     raw(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) })
 }

@@ -6,17 +6,14 @@ mod outer;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 
 use super::namespace::Namespace;
 use super::offload::finish_packets;
-use netvm_netlink::{Requests, by_name, change_link, index_of, set_addresses, set_up};
+use netvm_netlink::{Requests, Veth, by_name, change_link, index_of, make_veth, set_addresses, set_up};
 
 pub(super) use ipv6_disabled::Ipv6Disabled;
 pub(super) use outer::{OuterEnds, remove_all, set_carriers, take_down};
@@ -197,27 +194,9 @@ impl<'a> Links<'a> {
     }
 
     fn make_pair(&mut self, interface: &Interface) -> io::Result<()> {
-        let mut peer = LinkMessage::default();
-        peer.attributes = vec![
-            LinkAttribute::IfName(interface.name.clone()),
-            LinkAttribute::Address(interface.mac.to_vec()),
-            LinkAttribute::Mtu(interface.mtu),
-            LinkAttribute::NetNsFd(self.namespace.as_fd().as_raw_fd()),
-            LinkAttribute::NumTxQueues(1),
-            LinkAttribute::NumRxQueues(1),
-        ];
-        let mut message = LinkMessage::default();
-        message.attributes = vec![
-            LinkAttribute::IfName(interface.host_end.clone()),
-            LinkAttribute::Mtu(interface.mtu),
-            LinkAttribute::NumTxQueues(1),
-            LinkAttribute::NumRxQueues(1),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Veth),
-                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-            ]),
-        ];
-        self.outside.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+        let Interface { name, host_end, mac, mtu, .. } = interface;
+        let veth = Veth { outer: host_end, inner: name, mac: Some(*mac), mtu: *mtu };
+        make_veth(&mut self.outside, veth, self.namespace.as_fd())
     }
 }
 

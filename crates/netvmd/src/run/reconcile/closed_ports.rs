@@ -43,8 +43,8 @@ impl ClosedPorts {
             if port.is_open && !has_lost_interface(port) {
                 return false;
             }
-            // A punt port's interface is made for it.
-            let is_made = host.punted_by(port.id).is_some();
+            // The interface of a punt port, or of a program's port, is made for it.
+            let is_made = host.is_implied(port.id);
             let needed =
                 host.port(port.id).and_then(|port| needed(port.kind.info())).or(is_made.then(Vec::new));
             self.is_due(port.id, needed, now) || port.is_open

@@ -90,6 +90,7 @@ pub(in crate::vms) fn launch(new: Launch<'_>) -> Result<(Machine, Console), Laun
         domain: confinement.domain(),
         cgroups: Vec::new(),
         fallback: Fallback::default(),
+        rights: None,
     })?;
     let process = child.id().filter(|_| instance.is_none()).and_then(|pid| Some((pid, started(pid)?)));
     if let Some((pid, started)) = process {

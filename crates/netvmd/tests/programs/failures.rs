@@ -1,0 +1,74 @@
+//! Programs that fail: the policy of the chain acts at once, and the program starts again.
+
+use std::time::{Duration, Instant};
+
+use netvm_api::NfState;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::common::Daemon;
+use crate::common::hosts::within;
+use crate::site::{BRIDGE, Site};
+
+/// The limit from the end of a process to the first packet that goes another way, on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Signals the program with its children.
+fn signal(daemon: &Daemon, site: &Site, signal: Signal) {
+    let pid = site.nf(daemon).pid.unwrap();
+    kill_process_group(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn a_killed_program_is_bypassed_and_started_again() {
+    let Some(site) = Site::new("k") else { return };
+    let daemon = site.start(&Site::script("veth", BRIDGE), "on_failure = \"bypass\"");
+    site.until(&daemon, NfState::Running);
+    assert!(site.pings(), "{}", daemon.log());
+    signal(&daemon, &site, Signal::KILL);
+    assert!(within(AT_ONCE, || site.pings_once()), "{}", daemon.log());
+    daemon.until("it runs again", |daemon| {
+        site.nf(daemon).restarts == 1 && site.nf(daemon).state == NfState::Running
+    });
+    let before = site.nf(&daemon).counters["left_in"];
+    assert!(site.pings());
+    assert!(site.nf(&daemon).counters["left_in"] > before, "packets pass it again: {}", daemon.log());
+}
+
+#[test]
+fn a_killed_program_closes_a_chain_that_is_to_fail_closed() {
+    let Some(site) = Site::new("c") else { return };
+    let script = format!("test ! -e /tmp/{0} || exec sleep infinity; {BRIDGE}", site.role);
+    let daemon = site.start(&Site::script("tap", &script), "on_failure = \"drop\"");
+    site.until(&daemon, NfState::Running);
+    assert!(site.pings(), "{}", daemon.log());
+    // It comes back, but does not forward any more: probes find that out.
+    let marker = format!("/tmp/{}", site.role);
+    std::fs::write(&marker, "").unwrap();
+    // What the first one has made stays in the namespace.
+    crate::common::hosts::run(&format!("ip -n nf-{}.0 link delete br0", site.role));
+    signal(&daemon, &site, Signal::KILL);
+    daemon.until("it is started again", |daemon| site.nf(daemon).restarts == 1);
+    site.until(&daemon, NfState::Starting);
+    assert!(!site.pings_once(), "{}", daemon.log());
+    let dropped = daemon.stats().chains.iter().map(|chain| chain.dropped_at_entry).sum::<u64>();
+    assert!(dropped > 0, "{}", daemon.log());
+    std::fs::remove_file(&marker).unwrap();
+}
+
+#[test]
+fn a_program_that_does_not_forward_is_found_by_probes_and_recovers() {
+    let Some(site) = Site::new("h") else { return };
+    let daemon = site.start(&Site::script("veth", BRIDGE), "on_failure = \"bypass\"");
+    site.until(&daemon, NfState::Running);
+    assert!(site.pings(), "{}", daemon.log());
+    let namespace = format!("nf-{}.0", site.role);
+    let begin = Instant::now();
+    crate::common::hosts::run(&format!("ip -n {namespace} link set right nomaster"));
+    site.until(&daemon, NfState::Hung);
+    let noticed = begin.elapsed();
+    assert!(noticed < AT_ONCE, "{noticed:?}: {}", daemon.log());
+    assert!(site.pings_once(), "{}", daemon.log());
+    crate::common::hosts::run(&format!("ip -n {namespace} link set right master br0"));
+    site.until(&daemon, NfState::Running);
+    assert_eq!(site.nf(&daemon).restarts, 0, "{}", daemon.log());
+}
