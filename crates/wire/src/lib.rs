@@ -8,7 +8,9 @@
 //!   symmetrically.
 //! - [`MacAddr`], [`EtherType`], [`VlanId`], [`IpProto`], [`Address`], [`IpNet`], [`PortRange`]: checked header values
 //!   and their text forms.
+//! - [`fragment`] cuts IPv4 packets into fragments.
 //! - [`segment`] splits TCP segments that are longer than packets; [`gro`] makes such segments of packets.
+//! - [`reply`] writes TCP resets and ICMP errors.
 //! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] builds frames.
 //!
 //! Addresses, lengths and numbers are in host byte order everywhere except in the bytes of a frame.
@@ -18,9 +20,11 @@
 mod build;
 pub mod checksum;
 mod flow;
+pub mod fragment;
 pub mod gro;
 mod parse;
 pub mod partial;
+pub mod reply;
 pub mod rewrite;
 pub mod segment;
 mod values;
