@@ -14,6 +14,7 @@
 //! | a router's interface that comes or goes, the MTU of its port | the interface's punt port is opened, closed or reopened |
 //! | an NF's program, user, threads, cores, environment, group | that NF restarts |
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
+//! | `allocate`, `hold` | none: NFs that attach from then on have them |
 //! | `replicas`, `standby` | replicas are started or stopped |
 //! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 

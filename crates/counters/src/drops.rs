@@ -183,6 +183,15 @@ DropReason {
          a chain, or only one direction passes it.",
         "Nothing, if the program sends packets of its own (ARP, spanning tree). If packets of the other direction are \
          missing, give their chain `reverse`.";
+    HoldQuota = "hold-quota":
+        "An NF would hold the packet, but its thread keeps as many buffers as `allocate` and `hold` of its `[[nf]]` \
+         allow.",
+        "Raise `hold`. netlib does not exceed it: otherwise the NF is faulty or hostile.";
+    NoIngress = "no-ingress":
+        "An NF made the packet and sent it on in its chain, but the packet has no ingress port, or one that the NF's \
+         trust group may not use.",
+        "Let the NF make the packet for one that it has received (`alloc_for`), or name a port; `may_send_to` of the \
+         group lists the ports that it may use.";
     NoOutput = "no-output":
         "The chain ended without an output, and its last NF named no port.",
         "Give the chain an `output`, or let the NF choose a port.";

@@ -30,6 +30,8 @@ pub(crate) struct LinkParts {
     pub(crate) memory: MemoryId,
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
+    /// The ring of empty buffers, if the NF may have some.
+    pub(crate) stock: Option<Producer>,
     pub(crate) wake: Arc<OwnedFd>,
     /// The NF never signals, so the worker must poll.
     pub(crate) poll_only: bool,
@@ -47,6 +49,7 @@ pub(crate) struct Link {
     pub(crate) memory: MemoryId,
     pub(crate) to_nf: Producer,
     pub(crate) from_nf: Consumer,
+    pub(crate) stock: Option<Producer>,
     wake: Arc<OwnedFd>,
     published: bool,
     wake_pending: bool,
@@ -60,7 +63,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Self {
-        let LinkParts { id, group, role, memory, to_nf, from_nf, wake, poll_only, control } = parts;
+        let LinkParts { id, group, role, memory, to_nf, from_nf, stock, wake, poll_only, control } = parts;
         Self {
             id,
             group,
@@ -68,6 +71,7 @@ impl Link {
             memory,
             to_nf,
             from_nf,
+            stock,
             wake,
             published: false,
             wake_pending: false,

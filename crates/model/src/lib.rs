@@ -39,8 +39,8 @@ pub use netvm_policy::{
     Action, Actions, Bound, LoadLimit, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span, When,
 };
 pub use nf::{
-    Attach, AttachInfo, Balance, Chain, DEFAULT_HANG_TIMEOUT, HOP_SOCKETS, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, PairConfig, PairEnd, PairSide, WhileStarting,
+    Attach, AttachInfo, Balance, Chain, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, HOP_SOCKETS, NfConfig,
+    NfLimits, NfStart, OnFailure, Output, PairConfig, PairEnd, PairSide, WhileStarting,
 };
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,

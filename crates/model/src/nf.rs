@@ -77,6 +77,10 @@ pub struct NfConfig {
     /// Seconds without progress after which it counts as hung; 0: never. Time in which it waits for a core does not
     /// count.
     pub hang_timeout: u16,
+    /// Most buffers for packets of its own that each of its threads has of each worker.
+    pub allocate: u16,
+    /// Most packets that each of its threads holds.
+    pub hold: u16,
     /// What starts it.
     pub start: NfStart,
 }
@@ -94,6 +98,9 @@ impl NfConfig {
 
 /// The default of [`NfConfig::hang_timeout`]. A busy disk or short memory can hold up a thread for a second or two.
 pub const DEFAULT_HANG_TIMEOUT: u16 = 5;
+
+/// The default of [`NfConfig::allocate`]. Buffers are taken only by NFs that make packets.
+pub const DEFAULT_ALLOCATE: u16 = 256;
 
 /// How one of several replicas is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

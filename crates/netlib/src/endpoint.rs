@@ -15,10 +15,13 @@ use netvm_ring::Descriptor;
 
 mod backoff;
 mod burst;
+mod outbox;
 
 pub use burst::{Burst, ThreadContext};
+pub use outbox::{Outbox, OwnedPacket};
 
 use self::backoff::{Backoff, MAX_SLEEP, MAX_SLEEP_WHILE_FULL, Step};
+use self::outbox::Kit;
 use crate::packet::Verdict;
 use crate::rx_rings::RxRings;
 use crate::shared::{Shared, Stop, Waiting};
@@ -42,6 +45,8 @@ pub struct Endpoint {
     unconfirmed: bool,
     rx_rings: RxRings,
     tx_rings: TxRings,
+    /// What the NF keeps beyond bursts.
+    kit: Kit,
     backoff: Backoff,
     next_check: u64,
     check_interval: u64,
@@ -66,6 +71,7 @@ impl Endpoint {
             unconfirmed: false,
             rx_rings: RxRings::new(Arc::clone(&shared), thread, nf_thread),
             tx_rings: TxRings::new(Arc::clone(&shared), thread, nf_thread),
+            kit: Kit::new(&shared, thread),
             backoff: Backoff::new(waiting),
             next_check: 0,
             check_interval: clock::cycles_in_micros(CHECK_MICROS),
@@ -193,6 +199,16 @@ impl Endpoint {
         self.tx_rings.withdraw();
     }
 
+    /// Makes and sends packets between bursts, for example after a time-out. They leave when the outbox is dropped.
+    pub fn outbox(&mut self) -> Outbox<'_> {
+        Outbox::new(&mut self.kit, &mut self.tx_rings, &self.table).between_bursts()
+    }
+
+    /// Sets the time of [`Outbox::now`].
+    pub(crate) const fn set_time(&mut self, time: Duration) {
+        self.kit.set_time(time);
+    }
+
     fn block(&self) -> &CounterBlock {
         self.shared.control.thread(self.thread)
     }
@@ -242,6 +258,7 @@ impl Endpoint {
         if self.table.refresh() {
             self.rx_rings.apply(self.table.table());
             self.tx_rings.apply(self.table.table());
+            self.kit.follow();
             self.unconfirmed = true;
         }
         if self.unconfirmed && self.rx_rings.remove_retired() {
@@ -274,7 +291,12 @@ impl Endpoint {
     fn send(&mut self, count: usize) {
         let before = clock::cycles();
         self.rx_rings.prefetch(BURST as u32);
-        let counts = self.tx_rings.dispatch(&self.table, &self.descriptors[..count], &self.verdicts[..count]);
+        let (burst, verdicts) = (&self.descriptors[..count], &self.verdicts[..count]);
+        let counts = if self.kit.is_used() {
+            self.kit.dispatch(&mut self.tx_rings, &self.table, burst, verdicts)
+        } else {
+            self.tx_rings.dispatch(&self.table, burst, verdicts)
+        };
         let now = clock::cycles();
         self.count(NfCounter::Next, counts.next);
         self.count(NfCounter::Dropped, counts.dropped);
@@ -298,6 +320,11 @@ impl Endpoint {
         }
         let engine_is_gone = self.shared.engine_is_gone();
         self.check_control(now, engine_is_gone);
+        self.kit.release_leaving();
+        if self.kit.is_used() {
+            // Releases packets that the NF has dropped since.
+            drop(self.outbox());
+        }
         true
     }
 

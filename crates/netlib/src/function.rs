@@ -6,7 +6,7 @@ use netvm_clock as clock;
 use netvm_region::MAX_COUNTERS;
 
 use crate::attach::{Attachment, Error, Options, attach};
-use crate::endpoint::{Burst, Endpoint, ThreadContext};
+use crate::endpoint::{Burst, Endpoint, Outbox, ThreadContext};
 use crate::packet::{Packet, Verdict};
 use crate::shared::Stop;
 
@@ -15,11 +15,14 @@ const TICK_MICROS: u64 = 100_000;
 
 /// A network function. Each thread has its own value, which needs no locks.
 pub trait NetworkFunction {
-    /// Reads and may change one packet, and returns its verdict.
-    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict;
+    /// Reads and may change one packet, and returns its verdict. An NF overrides this or [`NetworkFunction::burst`]; by
+    /// default, each packet goes to the next hop.
+    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
 
     /// Processes a whole burst; by default calls [`NetworkFunction::packet`] on each packet. Override it to batch
-    /// look-ups or to prefetch.
+    /// look-ups or to prefetch, or to make, hold and send packets: [`Burst::for_each_with`].
     #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         burst.for_each(|packet| self.packet(packet));
@@ -30,6 +33,12 @@ pub trait NetworkFunction {
 
     /// Called about ten times a second, with packets or without, for timeouts.
     fn tick(&mut self) {}
+
+    /// Called after [`NetworkFunction::tick`], to send packets that are due.
+    fn send_due(&mut self, _outbox: &mut Outbox<'_>) {}
+
+    /// Called once before the thread ends, to send packets that it holds.
+    fn finish(&mut self, _outbox: &mut Outbox<'_>) {}
 
     /// Called after each burst and about ten times a second. Return `true` once to withdraw the per-flow verdicts
     /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) that this thread has given so far, for example after a change of
@@ -117,6 +126,7 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
         if due {
             next_tick = now + tick;
             function.tick();
+            function.send_due(&mut endpoint.outbox());
         }
         if function.withdraws() {
             endpoint.withdraw();
@@ -140,6 +150,7 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
         }
         run_periodic(&mut function, endpoint, false);
     }
+    function.finish(&mut endpoint.outbox());
     function.report(&mut own);
     endpoint.report(&own);
 }

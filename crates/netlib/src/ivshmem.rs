@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use netvm_region::{Control, Kind, LAYOUT_VERSION, Mapping, NotifyMode};
+use netvm_region::{Control, GROUP_LAYOUT, Kind, LAYOUT_VERSION, Mapping, NotifyMode, OLDEST_LAYOUT};
 
 use crate::shared::doorbell::Doorbell;
 use crate::shared::{Eventfds, Memories};
@@ -118,7 +118,11 @@ impl Devices {
             let file = OpenOptions::new().read(true).write(true).open(path.join("resource2"));
             let file: OwnedFd = file.map(File::into).map_err(fail("open resource2"))?;
             let Some((kind, layout)) = kind_of(&file).map_err(fail("map resource2"))? else { continue };
-            if layout != u64::from(LAYOUT_VERSION) {
+            let is_supported = match kind {
+                Kind::Control => (OLDEST_LAYOUT.into()..=LAYOUT_VERSION.into()).contains(&layout),
+                Kind::Table | Kind::Region { .. } => layout == u64::from(GROUP_LAYOUT),
+            };
+            if !is_supported {
                 found.unsupported = Some((device.clone(), layout));
             }
             let (what, before) = match kind {

@@ -36,7 +36,7 @@ pub mod sim;
 mod tx_rings;
 
 pub use attach::{Attachment, Error, Options, attach};
-pub use endpoint::{BURST, Burst, Endpoint, ThreadContext};
+pub use endpoint::{BURST, Burst, Endpoint, Outbox, OwnedPacket, ThreadContext};
 pub use function::{NetworkFunction, run, run_attached};
 pub use ivshmem::IvshmemError;
 pub use netvm_attach::{FD_VARIABLE, PATH_VARIABLE, ROLE_VARIABLE, THREADS_VARIABLE};

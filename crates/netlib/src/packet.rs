@@ -63,6 +63,18 @@ impl<'a> Packet<'a> {
         Self { region, descriptor }
     }
 
+    /// Its descriptor.
+    #[inline(always)]
+    pub(crate) const fn descriptor(&self) -> Descriptor {
+        *self.descriptor
+    }
+
+    /// Where its descriptor is.
+    #[inline(always)]
+    pub(crate) const fn address(&self) -> *const Descriptor {
+        &raw const *self.descriptor
+    }
+
     /// The packet's bytes, from the Ethernet header on, without frame check sequence.
     #[inline]
     #[must_use]

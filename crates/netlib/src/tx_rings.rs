@@ -4,6 +4,7 @@
 //! Cost: one look-up of the next hop per run of packets with the same verdict, hop and worker; one fence and one
 //! publication per ring and burst.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -40,6 +41,31 @@ pub(crate) struct VerdictCounts {
     pub(crate) port: u64,
     pub(crate) role: u64,
     pub(crate) detoured: u64,
+}
+
+impl VerdictCounts {
+    /// Of one packet, by the verdict in its descriptor; of none, for a message.
+    pub(crate) fn of(descriptor: Descriptor) -> Self {
+        let mut counts = Self::default();
+        match VerdictKind::from_raw(descriptor.verdict()) {
+            Some(VerdictKind::Next | VerdictKind::SkipFlow) => counts.next = 1,
+            Some(VerdictKind::Drop | VerdictKind::DropFlow) => counts.dropped = 1,
+            Some(VerdictKind::Port) => counts.port = 1,
+            Some(VerdictKind::Role) => counts.role = 1,
+            Some(VerdictKind::Hold) | None => {}
+        }
+        counts
+    }
+}
+
+impl AddAssign for VerdictCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.next += other.next;
+        self.dropped += other.dropped;
+        self.port += other.port;
+        self.role += other.role;
+        self.detoured += other.detoured;
+    }
 }
 
 /// All tx rings of an NF thread.
@@ -187,6 +213,12 @@ impl TxRings {
         counts
     }
 
+    /// Writes a packet or a message for its worker, as it is.
+    #[cold]
+    pub(crate) fn send_as_is(&mut self, descriptor: Descriptor) {
+        self.send_to_worker(&[descriptor], |descriptor| descriptor);
+    }
+
     /// Asks every worker to forget the per-flow verdicts of this NF thread.
     #[cold]
     pub(crate) fn withdraw(&mut self) {
@@ -267,7 +299,7 @@ impl TxRings {
     }
 
     /// Publishes all written descriptors, and wakes sleeping consumers.
-    fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         for (worker, tx_ring) in self.workers.iter_mut().enumerate() {
             if tx_ring.publish() {
                 self.shared.eventfds.wake_worker(worker);

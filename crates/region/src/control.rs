@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, Pages, kind};
+use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, OLDEST_LAYOUT, Pages, kind};
 
 mod nf_counter;
 mod ready_message;
+mod stock;
 mod workers;
 
 pub use netvm_ids::{MAX_THREADS, MAX_WORKERS};
 pub use nf_counter::NfCounter;
 pub use ready_message::ReadyMessage;
+pub use stock::Quota;
 
 /// Most regions of a trust group: one on each NUMA node.
 pub const MAX_REGIONS: usize = netvm_ids::MAX_NODES;
@@ -38,6 +40,7 @@ const COMMAND_AT: u64 = 2048;
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker that there can be: the ring to the NF, then the
 ///                                 ring from it
+///  stock_at     empty buffers     for each thread, for each worker: the ring of empty buffers; since layout 11
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -64,6 +67,13 @@ pub struct ControlHeader {
     pub nf_threads: [u8; MAX_THREADS],
     /// The layout of each region.
     pub geometries: [Geometry; MAX_REGIONS],
+    // Control memory of layout 10 ends here.
+    stock_at: u64,
+    stock_stride: u32,
+    /// Slots of each ring of empty buffers; 0: there are none.
+    stock_capacity: u32,
+    /// What each thread may keep of each worker's buffers.
+    quota: Quota,
 }
 
 /// Why control memory cannot be created or used.
@@ -71,7 +81,8 @@ pub struct ControlHeader {
 pub enum ControlError {
     /// The engine uses another layout.
     #[error(
-        "the engine uses layout {found}, this NF layout {}: build both from the same netvm",
+        "the engine uses layout {found}, this NF layouts {} to {}: build both from the same netvm",
+        OLDEST_LAYOUT,
         LAYOUT_VERSION
     )]
     Layout {
@@ -134,6 +145,10 @@ pub struct Control {
 /// The engine's choices for an admitted NF.
 #[derive(Clone, Debug)]
 pub struct Admission {
+    /// The version of the layout that the NF was built for.
+    pub layout: u32,
+    /// What each of its threads may keep of each worker's buffers; nothing before layout 11.
+    pub quota: Quota,
     /// Number of the trust group.
     pub group: u32,
     /// Number of the role.
@@ -158,7 +173,9 @@ impl Control {
     pub fn create(name: &str, admission: &Admission, node: Option<u32>) -> Result<Self, ControlError> {
         let mut header = ControlHeader::new_zeroed();
         header.magic = kind::CONTROL;
-        header.layout = LAYOUT_VERSION;
+        header.layout = admission.layout;
+        header.quota = admission.quota;
+        header.forget_newer();
         header.group = admission.group;
         header.role = admission.role;
         header.ring_capacity = admission.ring_capacity;
@@ -180,6 +197,9 @@ impl Control {
             for worker in 0..header.workers {
                 this.ring_to_nf(thread, worker).initialise();
                 this.ring_from_nf(thread, worker).initialise();
+                if let Some(ring) = this.ring_of_buffers(thread, worker) {
+                    ring.initialise();
+                }
             }
         }
         this.set_workers(&admission.worker_regions);
@@ -197,13 +217,14 @@ impl Control {
         }
         let mapping = Mapping::open("control", fd, whole, true)?;
         // SAFETY: the start of the mapping; every bit pattern is a ControlHeader, and the copy is checked below.
-        let header = unsafe { mapping.at::<ControlHeader>(0).read_volatile() };
+        let mut header = unsafe { mapping.at::<ControlHeader>(0).read_volatile() };
         if header.magic != kind::CONTROL {
             return Err(ControlError::Unsound("magic"));
         }
-        if header.layout != LAYOUT_VERSION {
+        if !(OLDEST_LAYOUT..=LAYOUT_VERSION).contains(&header.layout) {
             return Err(ControlError::Layout { found: header.layout });
         }
+        header.forget_newer();
         header.check()?;
         if header.bytes > whole {
             return Err(ControlError::Unsound("truncated"));
@@ -321,7 +342,8 @@ impl ControlHeader {
         self.ring_stride = ring_bytes(self.ring_capacity).next_multiple_of(128) as u32;
         self.rings_at = (THREADS_AT + u64::from(self.threads) * THREAD_BYTES).next_multiple_of(4096);
         let rings = u64::from(self.threads) * u64::from(self.workers) * 2;
-        self.bytes = (self.rings_at + rings * u64::from(self.ring_stride)).next_multiple_of(4096);
+        let end = self.rings_at + rings * u64::from(self.ring_stride);
+        self.bytes = self.lay_out_stock(end).next_multiple_of(4096);
     }
 
     fn check(&self) -> Result<(), ControlError> {
@@ -335,6 +357,7 @@ impl ControlHeader {
         if RingMemory::check_capacity(self.ring_capacity).is_err() {
             return Err(ControlError::Unsound("ring capacity"));
         }
+        self.check_quota()?;
         let mut expected = *self;
         expected.lay_out();
         if expected != *self {

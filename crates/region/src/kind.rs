@@ -1,7 +1,7 @@
 //! The kind of a shared memory, in its first three words. A process knows the kind from the order of the descriptors
 //! that it receives. A VM finds PCI devices, and reads these words to identify them.
 
-use crate::{LAYOUT_VERSION, Mapping};
+use crate::{GROUP_LAYOUT, Mapping};
 
 pub(crate) const CONTROL: u64 = u64::from_le_bytes(*b"netvmCTL");
 const TABLE: u64 = u64::from_le_bytes(*b"netvmTBL");
@@ -50,7 +50,7 @@ pub(crate) fn write(mapping: &Mapping, kind: Kind) {
         Kind::Region { group, number } => (REGION, u64::from(group) << 16 | u64::from(number)),
     };
     // SAFETY: within the mapping; only VMs that have not started yet read these words.
-    unsafe { mapping.at::<[u64; 3]>(0).write_volatile([magic, u64::from(LAYOUT_VERSION), label]) };
+    unsafe { mapping.at::<[u64; 3]>(0).write_volatile([magic, u64::from(GROUP_LAYOUT), label]) };
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(Kind::of(&memory), None);
         for kind in [Kind::Table, Kind::Region { group: 70_000, number: 3 }] {
             write(&memory, kind);
-            assert_eq!(Kind::of(&memory), Some((kind, u64::from(LAYOUT_VERSION))));
+            assert_eq!(Kind::of(&memory), Some((kind, u64::from(GROUP_LAYOUT))));
         }
     }
 }

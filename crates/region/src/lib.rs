@@ -22,7 +22,7 @@ mod table;
 
 pub use control::{
     Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
-    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode, ReadyMessage,
+    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode, Quota, ReadyMessage,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
 pub use kind::Kind;
@@ -34,5 +34,10 @@ pub use table::{
     MAX_ROLES, NAME_BYTES, Name, RingRef, Table, TableCopy, TableError, TablePublisher, TableReader,
 };
 
-/// Version of the layout of all shared memory. The engine refuses an NF built for another version.
-pub const LAYOUT_VERSION: u32 = 10;
+/// Version of the layout of shared memory, and of what an NF may write to its rings. An NF says the version that it was
+/// built for, and the engine gives it control memory of that version.
+pub const LAYOUT_VERSION: u32 = 11;
+/// The oldest version of NFs that the engine admits.
+pub const OLDEST_LAYOUT: u32 = 10;
+/// Version of the memories that all NFs of a group share, whatever their versions: regions and next-hop tables.
+pub const GROUP_LAYOUT: u32 = 10;

@@ -127,7 +127,7 @@ pub enum TableError {
     /// Another version of netvm made it.
     #[error(
         "the next-hop table has layout {found}, this netlib reads {}: build the NF with the netlib of this netvm",
-        crate::LAYOUT_VERSION
+        crate::GROUP_LAYOUT
     )]
     Layout {
         /// The table's layout version.
@@ -242,7 +242,7 @@ impl TableReader {
         if kind != Kind::Table {
             return Err(TableError::NotATable);
         }
-        if layout != u64::from(crate::LAYOUT_VERSION) {
+        if layout != u64::from(crate::GROUP_LAYOUT) {
             return Err(TableError::Layout { found: layout });
         }
         Ok(Self { mapping, epoch: 0, table: Table::new_boxed() })

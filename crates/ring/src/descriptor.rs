@@ -5,9 +5,9 @@
 //!  high word  0..16  chain  16..24  hop  24..31  verdict  31  control  32..48  argument  48..56  worker  56..64  hash
 //! ```
 //!
-//! A descriptor with the control bit carries a [`Message`] and no packet: the message number replaces the verdict, and
-//! the low word means nothing. The bit is next to the verdict because a reader splits a burst into runs by that byte:
-//! no run mixes packets and messages, so one check of the bit covers a run.
+//! A descriptor with the control bit carries a [`Message`](crate::Message) and no packet: the message number replaces
+//! the verdict, and the message says what the other fields mean. The bit is next to the verdict because a reader splits
+//! a burst into runs by that byte: no run mixes packets and messages, so one check of the bit covers a run.
 
 /// An NF's verdict on a packet, in the descriptor that the NF returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +26,8 @@ pub enum VerdictKind {
     /// As [`VerdictKind::Next`], and later packets of the flow bypass this NF, until the flow has been idle for the
     /// argument, in seconds.
     SkipFlow = 5,
+    /// The NF thread holds the packet, and sends it later.
+    Hold = 6,
 }
 
 impl VerdictKind {
@@ -40,18 +42,10 @@ impl VerdictKind {
             3 => Some(Self::Role),
             4 => Some(Self::DropFlow),
             5 => Some(Self::SkipFlow),
+            6 => Some(Self::Hold),
             _ => None,
         }
     }
-}
-
-/// A control message from an NF thread to a worker, in a descriptor without a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Message {
-    /// The worker forgets every per-flow verdict of the sending thread ([`VerdictKind::DropFlow`],
-    /// [`VerdictKind::SkipFlow`]).
-    WithdrawVerdicts = 0,
 }
 
 /// Where a packet's bytes are: buffer, offset and length. The low word of its [`Descriptor`].
@@ -108,7 +102,7 @@ pub struct Descriptor {
 /// Bit of the low word that belongs to the ring.
 pub(crate) const LAP: u64 = 1 << 31;
 /// Bit of the high word that marks a message.
-const CONTROL: u64 = 1 << 31;
+pub(crate) const CONTROL: u64 = 1 << 31;
 const BUFFER: u64 = LAP - 1;
 /// Bits of the ingress port in the argument of a packet on the way to an NF.
 const INGRESS_BITS: u32 = 13;
@@ -157,36 +151,11 @@ impl Descriptor {
         }
     }
 
-    /// A message to `worker`.
-    #[inline]
-    #[must_use]
-    pub const fn control(message: Message, worker: u8) -> Self {
-        let high = CONTROL | (message as u64) << 24 | (worker as u64) << 48;
-        Self { low: 0, high }
-    }
-
-    /// [`Message::WithdrawVerdicts`] to `worker`.
-    #[inline]
-    #[must_use]
-    pub const fn withdrawal(worker: u8) -> Self {
-        Self::control(Message::WithdrawVerdicts, worker)
-    }
-
     /// Whether this is a message and carries no packet.
     #[inline(always)]
     #[must_use]
     pub const fn is_control(self) -> bool {
         self.high & CONTROL != 0
-    }
-
-    /// The message; `None` for a packet or an unknown message number.
-    #[inline]
-    #[must_use]
-    pub const fn message(self) -> Option<Message> {
-        match (self.is_control(), self.verdict() & 0x7f) {
-            (true, 0) => Some(Message::WithdrawVerdicts),
-            _ => None,
-        }
     }
 
     /// Number of the buffer that holds the packet.

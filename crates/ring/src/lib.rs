@@ -24,6 +24,7 @@ mod descriptor;
 #[cfg(any(test, loom))]
 mod heap;
 mod memory;
+mod message;
 mod ring;
 mod sync;
 
@@ -32,9 +33,10 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use descriptor::{Descriptor, MaskedKey, Message, Span, VerdictKind};
+pub use descriptor::{Descriptor, MaskedKey, Span, VerdictKind};
 #[cfg(any(test, loom))]
 pub use heap::HeapRing;
 pub use memory::{CapacityError, LAYOUT_VERSION, RingMemory, ring_bytes, word_offsets};
+pub use message::Message;
 pub use ring::{Consumer, Producer};
 pub use sync::full_fence;

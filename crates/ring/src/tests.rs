@@ -243,19 +243,29 @@ proptest! {
     fn only_known_verdict_numbers_convert(raw: u8) {
         match VerdictKind::from_raw(raw) {
             Some(verdict) => prop_assert_eq!(verdict as u8, raw),
-            None => prop_assert!(raw > VerdictKind::SkipFlow as u8),
+            None => prop_assert!(raw > VerdictKind::Hold as u8),
         }
     }
 
     #[test]
-    fn a_message_is_not_a_packet(worker: u8, packet: u64, raw: u8) {
+    fn a_message_is_not_a_packet(worker: u8, packet: u64, raw: u8, buffer in 0..=Descriptor::MAX_BUFFER, port: u16) {
+        let all = [
+            Message::WithdrawVerdicts,
+            Message::RequestBuffers(port),
+            Message::Release(buffer),
+            Message::Ingress { buffer, port },
+        ];
+        for message in all {
+            let sent = Descriptor::control(message, worker);
+            prop_assert_eq!((sent.message(), sent.worker(), sent.is_control()), (Some(message), worker, true));
+        }
         let message = Descriptor::withdrawal(worker);
         prop_assert_eq!((message.message(), message.worker()), (Some(Message::WithdrawVerdicts), worker));
         prop_assert_eq!((message.is_control(), VerdictKind::from_raw(message.verdict())), (true, None));
         prop_assert!(!message.with_verdict(VerdictKind::Next, 0).is_control());
         let hostile = Descriptor::from_words([packet, 0]).with_raw_verdict(raw);
         prop_assert_eq!(hostile.is_control(), raw > 127);
-        prop_assert_eq!(hostile.message().is_some(), raw == 128);
+        prop_assert_eq!(hostile.message().is_some(), (128..=131).contains(&raw));
         prop_assert!(!(hostile.is_control() && VerdictKind::from_raw(raw).is_some()));
     }
 }

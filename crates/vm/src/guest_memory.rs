@@ -152,6 +152,8 @@ mod tests {
     fn a_doorbell_comes_with_a_wake_up_line() {
         let geometry = Geometry::new(RegionSpec::default()).unwrap();
         let admission = Admission {
+            layout: netvm_region::LAYOUT_VERSION,
+            quota: netvm_region::Quota::default(),
             group: 0,
             role: 0,
             ring_capacity: 8,

@@ -57,6 +57,8 @@ impl Layout {
             balance: Balance::default(),
             flow_verdicts: 0,
             hang_timeout: 1,
+            allocate: 256,
+            hold: 0,
             start,
         });
         id

@@ -1,8 +1,8 @@
 //! `[[nf]]` and `[[chain]]`.
 
 use netvm_model::{
-    Balance, Chain, DEFAULT_HANG_TIMEOUT, GroupId, Host, MAX_HOPS, MAX_REPLICAS, MAX_THREADS, NfConfig,
-    NfLimits, NfStart, OnFailure, Output, PairConfig, RoleId,
+    Balance, Chain, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, GroupId, Host, MAX_HOPS, MAX_REPLICAS,
+    MAX_THREADS, NfConfig, NfLimits, NfStart, OnFailure, Output, PairConfig, RoleId,
 };
 use netvm_policy::{Action, ChainId};
 use toml::Value;
@@ -13,8 +13,8 @@ use super::engine::Cores;
 use crate::syntax::field;
 use crate::syntax::finding::Kind;
 use crate::syntax::form::{
-    InGroup, List, Name, Nested, Number, Optional, Plain, Spanned, TEXTS, Text, ToChain, ToPort, ToRole,
-    UnlessDefault, Word, text,
+    InGroup, List, Name, Nested, Number, OnlyIf, Optional, Plain, Spanned, TEXTS, Text, ToChain, ToPort,
+    ToRole, UnlessDefault, Word, text,
 };
 use crate::syntax::names::{self, INGRESS};
 use crate::syntax::table::{Form, Keys, Numbered, Reader, Table, ValueLocation};
@@ -23,6 +23,8 @@ mod pair;
 
 /// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
+/// Most buffers that an NF thread may keep for packets of its own, and most packets that it may hold.
+const MOST_KEPT: u64 = 32_768;
 /// Prefix of the variables that netvmd itself sets for NFs.
 const RESERVED_VARIABLES: &str = "NETVM_";
 
@@ -35,6 +37,8 @@ impl Numbered for NfConfig {
             balance: Balance::default(),
             flow_verdicts: 0,
             hang_timeout: DEFAULT_HANG_TIMEOUT,
+            allocate: DEFAULT_ALLOCATE,
+            hold: 0,
             start: NfStart::External { users: Vec::new() },
         }
     }
@@ -47,6 +51,9 @@ impl Keys for NfConfig {
         let attach = pair::attach(&self.role, &self.start, table);
         let of_netlib = |nf: &mut Self, table: &mut Table<'_>| {
             table.key("flow_verdicts", &mut nf.flow_verdicts, UnlessDefault(Number(0..=u16::MAX.into())));
+            let is_other = nf.allocate != DEFAULT_ALLOCATE;
+            table.key("allocate", &mut nf.allocate, OnlyIf(is_other, Number(0..=MOST_KEPT)));
+            table.key("hold", &mut nf.hold, UnlessDefault(Number(0..=MOST_KEPT)));
         };
         let balance = |nf: &mut Self, table: &mut Table<'_>| {
             table.key("balance", &mut nf.balance, Word);

@@ -105,7 +105,8 @@ impl HeldPacketCollector {
     /// Copies a packet that is about to be freed, unless it waits in a ring. If there are too many, keeps the latest.
     pub(super) fn keep(&mut self, buffer: u32, mbuf: &Mbuf) {
         let bits = self.waiting.get(buffer as usize / 64).copied().unwrap_or(0);
-        if bits >> (buffer % 64) & 1 == 1 {
+        // An empty one is a buffer for a packet of the NF's own.
+        if bits >> (buffer % 64) & 1 == 1 || mbuf.pkt_len() == 0 {
             return;
         }
         let taken = self.taken.get(buffer as usize).copied().unwrap_or(0);

@@ -19,6 +19,7 @@
 //! | in engine | an [`Mbuf`], in a batch or in a port's queue | nothing |
 //! | out, in order | nobody | the in-order queue of the NF thread that it was handed to: `queue` |
 //! | out, in table | nobody | its word of the in-flight table: `table` |
+//! | out, kept | nobody | the same, with the NF thread that keeps it: `kept` |
 //!
 //! A packet that is out is in one queue or in the table, never in both. So it comes back only once, whatever an NF
 //! returns. Only the worker that handed it out can take it back, from any NF thread of the trust group.
@@ -62,6 +63,7 @@ use dpdk::{Batch, Mbuf};
 use netvm_ring::Span;
 
 pub(crate) mod held;
+mod kept;
 mod queue;
 pub(crate) mod sweep;
 mod table;
@@ -90,6 +92,9 @@ pub(crate) struct ThreadInFlight {
     changes: u8,
     /// This thread made the engine give up order in this tick.
     order_given_up: bool,
+    /// Buffers that the thread keeps, and the most that it may keep.
+    kept: u32,
+    may_keep: u32,
     queue: InOrderQueue,
 }
 
@@ -97,7 +102,14 @@ impl ThreadInFlight {
     /// For the NF thread at the other end of `link`, which gets buffers of the memory of `table`.
     pub(crate) fn new(link: LinkId, nf_thread: NfThreadId, table: Arc<InFlightTable>) -> Box<Self> {
         let queue = InOrderQueue::new();
-        Box::new(Self { table, nf_thread, source: link, changes: 0, order_given_up: false, queue })
+        let (changes, order_given_up, kept, may_keep) = (0, false, 0, 0);
+        Box::new(Self { table, nf_thread, source: link, changes, order_given_up, kept, may_keep, queue })
+    }
+
+    /// The same for a thread that may keep so many buffers of this worker.
+    pub(crate) fn with_quota(mut self: Box<Self>, may_keep: u32) -> Box<Self> {
+        self.may_keep = may_keep;
+        self
     }
 
     #[inline(always)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::held::HeldPacketCollector;
+use super::table::SweptBuffers;
 use super::{InFlight, InFlightTable};
 use crate::ids::NfThreadId;
 
@@ -46,6 +47,8 @@ pub(crate) enum SweepScope {
 pub(crate) struct Swept {
     pub(crate) ticket: u64,
     pub(crate) buffers: u64,
+    /// Those of them that NF threads kept.
+    pub(crate) kept: u64,
     /// The time of completion.
     pub(crate) at: Instant,
 }
@@ -58,7 +61,7 @@ struct Sweep {
     /// The next buffer to check, after the stranded ones.
     next: u32,
     /// Buffers swept so far.
-    buffers: u64,
+    buffers: SweptBuffers,
 }
 
 /// A worker's pending sweeps, oldest first.
@@ -67,7 +70,7 @@ pub(crate) struct Sweeps(VecDeque<Sweep>);
 
 impl Sweeps {
     pub(crate) fn add(&mut self, request: SweepRequest) {
-        self.0.push_back(Sweep { request, stranded: 0, next: 0, buffers: 0 });
+        self.0.push_back(Sweep { request, stranded: 0, next: 0, buffers: SweptBuffers::default() });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -85,7 +88,7 @@ impl Sweeps {
             && *done < stranded.len()
         {
             let end = (*done + SLICE as usize).min(stranded.len());
-            *buffers += table.sweep_stranded(&stranded[*done..end], worker);
+            buffers.all += table.sweep_stranded(&stranded[*done..end], worker);
             *done = end;
             if end < stranded.len() {
                 return None;
@@ -108,6 +111,7 @@ impl Sweeps {
             return None;
         }
         let Sweep { request, buffers, .. } = self.0.pop_front()?;
-        Some((Swept { ticket: request.ticket, buffers, at: Instant::now() }, request))
+        let SweptBuffers { all, kept } = buffers;
+        Some((Swept { ticket: request.ticket, buffers: all, kept, at: Instant::now() }, request))
     }
 }

@@ -4,12 +4,13 @@
 //!
 //! ```text
 //!  0                                        in the engine, free, or in an in-order queue
-//!  worker + 1 : 8 | mbuf address : 50 | generation : 6      out, in the table
+//!  worker + 1 : 8 | kept : 1 | 0 : 1 | NF thread : 6 | mbuf address : 42 | generation : 6      out, in the table
 //! ```
 //!
-//! Mbufs are aligned to cache lines, so the low bits are free for the generation, which audits use to tell old packets
-//! from new ones. A non-zero word is changed only by the worker in it, a zero word only by the worker that owns the
-//! mbuf. Each word therefore has one writer at any time, and relaxed loads and stores suffice.
+//! The NF thread is that of a buffer that is kept, and 0 in other words. Mbufs are aligned to cache lines, so the low
+//! bits are free for the generation, which audits use to tell old packets from new ones. A non-zero word is changed
+//! only by the worker in it, a zero word only by the worker that owns the mbuf. Each word therefore has one writer at
+//! any time, and relaxed loads and stores suffice.
 //!
 //! A store costs 8 bytes of a line that no other core writes; a take costs that line and the first line of the mbuf.
 
@@ -25,12 +26,17 @@ use netvm_ring::{RingMemory, Span};
 use crate::drop_reason::Violation;
 use crate::ids::{NfThreadId, WorkerId};
 
-/// The worker is above this bit: user addresses are below 2^47.
+/// The worker is above this bit.
 const WORKER_SHIFT: u32 = 56;
+/// Bit of buffers that an NF thread keeps.
+const KEPT: usize = 1 << 55;
+/// The NF thread is above this bit: user addresses are below 2^48.
+const HOLDER_SHIFT: u32 = 48;
 const GENERATIONS: u8 = 4;
 /// The address bits of a word.
-const ADDRESS: usize = (1 << WORKER_SHIFT) - MbufPtr::ALIGNMENT;
+const ADDRESS: usize = (1 << HOLDER_SHIFT) - MbufPtr::ALIGNMENT;
 const _: () = assert!(MAX_WORKERS < u8::MAX as usize && GENERATIONS as usize <= MbufPtr::ALIGNMENT);
+const _: () = assert!(MAX_NF_THREADS <= 64);
 
 type Word = AtomicPtr<RawMbuf>;
 
@@ -66,7 +72,10 @@ impl OwnerWriter<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkerView<'a> {
     words: &'a [Word],
-    worker: usize,
+    /// The bits of a word above its address: for buffers that are kept all of them, else those of the worker and
+    /// [`KEPT`].
+    bits: usize,
+    shift: u32,
 }
 
 impl WorkerView<'_> {
@@ -78,7 +87,19 @@ impl WorkerView<'_> {
 
     #[inline(always)]
     fn is_own(self, word: *mut RawMbuf) -> bool {
-        word.addr() >> WORKER_SHIFT == self.worker
+        word.addr() >> self.shift == self.bits
+    }
+
+    /// The view of the buffers that this NF thread keeps.
+    pub(super) const fn kept_by(self, nf_thread: NfThreadId) -> Self {
+        let worker = self.bits >> (WORKER_SHIFT - self.shift);
+        let bits = (worker << WORKER_SHIFT | KEPT) >> HOLDER_SHIFT | nf_thread.0 as usize;
+        Self { bits, shift: HOLDER_SHIFT, ..self }
+    }
+
+    /// The view of all buffers that this worker handed out.
+    const fn all(self) -> Self {
+        Self { bits: self.bits >> (WORKER_SHIFT - self.shift), shift: WORKER_SHIFT, ..self }
     }
 
     /// Table → engine: the caller owns the packet.
@@ -143,9 +164,15 @@ impl InFlightTable {
         Mark(owner(worker) << WORKER_SHIFT | usize::from(self.generation.load(Ordering::Relaxed)))
     }
 
+    /// The mark of buffers of `worker` that an NF thread keeps.
+    pub(super) fn mark_kept(&self, worker: WorkerId, nf_thread: NfThreadId) -> Mark {
+        Mark(self.mark(worker).0 | KEPT | usize::from(nf_thread.0) << HOLDER_SHIFT)
+    }
+
     #[inline(always)]
     pub(super) fn of(&self, worker: WorkerId) -> WorkerView<'_> {
-        WorkerView { words: &self.words, worker: owner(worker) }
+        // The bit below those of the worker is that of kept buffers: 0.
+        WorkerView { words: &self.words, bits: owner(worker) << 1, shift: WORKER_SHIFT - 1 }
     }
 
     /// Engine, or in-order queue → table.
@@ -189,8 +216,17 @@ impl InFlightTable {
     pub(crate) fn buffers_with(&self, nf_thread: NfThreadId) -> u32 {
         let levels = self.levels.iter().map(|levels| levels.0[nf_thread.index()].load(Ordering::Acquire));
         let in_queues: u32 = levels.sum();
-        let with = |buffer: &u32| self.region.owner(*buffer) == Some(nf_thread.0);
+        let with = |buffer: &u32| match holder(self.word(*buffer)) {
+            Some(holder) => holder == nf_thread.0,
+            None => self.region.owner(*buffer) == Some(nf_thread.0),
+        };
         in_queues + self.in_table().filter(with).count() as u32
+    }
+
+    /// The same without those that the NF thread keeps: what it is expected to return.
+    pub(crate) fn buffers_to_return(&self, nf_thread: NfThreadId) -> u32 {
+        let kept = |buffer: &u32| holder(self.word(*buffer)) == Some(nf_thread.0);
+        self.buffers_with(nf_thread).saturating_sub(self.in_table().filter(kept).count() as u32)
     }
 
     /// Number of buffers that a worker has handed out, in queues and in the table.
@@ -210,28 +246,36 @@ impl InFlightTable {
         self.words.len() as u32
     }
 
-    /// Table → free, for buffers in `range` that `worker` handed out and whose owner, by the owner table, is one of
-    /// `nf_threads` (bit mask). Calls `before` with each buffer before it is freed. Returns their number.
+    /// Table → free, for buffers in `range` that `worker` handed out and that one of `nf_threads` (bit mask) has: it
+    /// keeps them, or is their owner by the owner table. Calls `before` with each buffer before it is freed.
     pub(super) fn sweep_gone(
         &self,
         range: Range<u32>,
         worker: WorkerId,
         nf_threads: u64,
         before: impl FnMut(u32, &Mbuf),
-    ) -> u64 {
-        let is_gone = |owner: u8| nf_threads.checked_shr(owner.into()).is_some_and(|bits| bits & 1 == 1);
-        self.sweep(range, worker, |buffer| self.region.owner(buffer).is_some_and(is_gone), before)
+    ) -> SweptBuffers {
+        let is_gone =
+            |nf_thread: u8| nf_threads.checked_shr(nf_thread.into()).is_some_and(|bits| bits & 1 == 1);
+        let has = |buffer| match holder(self.word(buffer)) {
+            Some(holder) => is_gone(holder),
+            None => self.region.owner(buffer).is_some_and(is_gone),
+        };
+        self.sweep(range, worker, has, before)
     }
 
-    /// Table → free, for buffers in `range` that `worker` handed out. Returns their number.
-    pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> u64 {
+    /// Table → free, for buffers in `range` that `worker` handed out.
+    pub(super) fn sweep_all(&self, range: Range<u32>, worker: WorkerId) -> SweptBuffers {
         self.sweep(range, worker, |_| true, |_, _| {})
     }
 
-    /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`. Returns
-    /// their number.
-    pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> u64 {
-        let is_older = |buffer| self.word(buffer) % MbufPtr::ALIGNMENT != usize::from(current);
+    /// Table → free, for buffers in `range` that `worker` handed out in another generation than `current`, and that
+    /// nobody keeps.
+    pub(super) fn sweep_older(&self, range: Range<u32>, worker: WorkerId, current: u8) -> SweptBuffers {
+        let is_older = |buffer| {
+            let word = self.word(buffer);
+            word % MbufPtr::ALIGNMENT != usize::from(current) && holder(word).is_none()
+        };
         self.sweep(range, worker, is_older, |_, _| {})
     }
 
@@ -250,18 +294,43 @@ impl InFlightTable {
         worker: WorkerId,
         is_due: impl Fn(u32) -> bool,
         mut before: impl FnMut(u32, &Mbuf),
-    ) -> u64 {
-        let view = self.of(worker);
-        let due = range.filter(|buffer| is_due(*buffer));
-        due.filter_map(|buffer| Some((buffer, view.take(buffer).ok()?)))
-            .map(|(buffer, mbuf)| before(buffer, &mbuf))
-            .count() as u64
+    ) -> SweptBuffers {
+        let view = self.of(worker).all();
+        let mut swept = SweptBuffers::default();
+        for buffer in range.filter(|buffer| is_due(*buffer)) {
+            let is_kept = holder(self.word(buffer)).is_some();
+            let Ok(mbuf) = view.take(buffer) else { continue };
+            before(buffer, &mbuf);
+            swept.all += 1;
+            swept.kept += u64::from(is_kept);
+        }
+        swept
     }
 
     /// The word of a buffer; 0 for a number that no buffer has.
     fn word(&self, buffer: u32) -> usize {
         self.words.get(buffer as usize).map_or(0, |word| word.load(Ordering::Relaxed).addr())
     }
+}
+
+/// What a sweep has freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SweptBuffers {
+    /// Number of buffers.
+    pub(crate) all: u64,
+    /// Those of them that an NF thread kept.
+    pub(crate) kept: u64,
+}
+
+impl std::ops::AddAssign for SweptBuffers {
+    fn add_assign(&mut self, other: Self) {
+        (self.all, self.kept) = (self.all + other.all, self.kept + other.kept);
+    }
+}
+
+/// The NF thread that keeps the buffer of a word.
+const fn holder(word: usize) -> Option<u8> {
+    if word & KEPT == 0 { None } else { Some((word >> HOLDER_SHIFT) as u8 & 0x3f) }
 }
 
 /// The worker's part of a word.

@@ -42,6 +42,8 @@ pub(crate) enum Returned {
     Nothing,
     /// Packets, now in the batch, with the chain, hop, action and argument of this descriptor.
     Packets(Descriptor),
+    /// The same, of packets in buffers that the thread kept.
+    Kept(Descriptor),
     /// A control message.
     Message(Message),
     /// A packet whose new bounds leave its buffer or hold no Ethernet header; it was freed.
@@ -63,6 +65,9 @@ impl InFlight {
                 || self.take_back_from_table(turn.link, first, from_nf, run) > 0
             {
                 return Returned::Packets(first);
+            }
+            if self.take_back_kept(turn.link, first, from_nf, run) > 0 {
+                return Returned::Kept(first);
             }
             if !self.find_source(turn.link, first.buffer()) {
                 return self.take_one(turn.link, from_nf, run);
@@ -146,14 +151,15 @@ impl InFlight {
     /// Takes one descriptor that is not a packet in the table with bounds that an NF may set. Reads it again: a hostile
     /// NF may have changed it.
     #[cold]
-    fn take_one(&self, link: LinkId, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
-        let mut returned = Returned::Nothing;
+    fn take_one(&mut self, link: LinkId, from_nf: &mut Consumer, run: &mut Batch) -> Returned {
+        let (mut returned, mut buffer) = (Returned::Nothing, u32::MAX);
         let Some(thread) = self.threads[link.index()].as_deref() else { return returned };
         from_nf.pop_cached(1, |descriptor| {
             returned = if descriptor.is_control() {
                 descriptor.message().map_or(Returned::Refused(Violation::UnknownMessage), Returned::Message)
             } else {
-                match thread.table.of(self.worker).take(descriptor.buffer()) {
+                buffer = descriptor.buffer();
+                match thread.table.of(self.worker).take(buffer) {
                     Ok(mbuf) if is_as_handed(&mbuf, descriptor.span()) => {
                         run.add(mbuf);
                         Returned::Packets(descriptor)
@@ -164,13 +170,18 @@ impl InFlight {
             };
             true
         });
+        if let Returned::Refused(Violation::BufferNotOut) = returned
+            && self.take_kept(link, buffer).is_ok()
+        {
+            returned = Returned::BadBounds;
+        }
         returned
     }
 }
 
 /// Whether an NF may give a packet these bounds.
 #[inline(always)]
-fn fits(span: Span, geometry: &Geometry) -> bool {
+pub(super) fn fits(span: Span, geometry: &Geometry) -> bool {
     geometry.contains(span.buffer(), span.offset(), span.length()) & (span.length() >= MIN_LENGTH)
 }
 

@@ -344,6 +344,9 @@ impl Engine {
 
     /// Divides the flows among the workers that are to stay, if NFs return the packets that they have.
     fn divide_flows(&mut self, resize: &mut Resize) {
+        if !resize.leaving().is_empty() {
+            self.nfs.announce_staying(resize.target());
+        }
         let Some(owners) = resize.new_owners(self.resizes.owners()) else { return resize.flows_divided() };
         let owned = self.publisher().view().snapshot(0).owned;
         let stopped = self.ports.stop(&owned, &mut self.workers);

@@ -302,7 +302,7 @@ impl Worker {
     #[cold]
     fn sweep(&mut self) {
         if let Some((done, request)) = self.sweeps.step(&mut self.dp.in_flight) {
-            self.dp.counters.reclaimed.add(done.buffers);
+            self.dp.counters.reclaimed.add(done.buffers - done.kept);
             self.send(Event::Swept(done, request));
         }
     }

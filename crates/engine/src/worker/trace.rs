@@ -170,6 +170,8 @@ pub enum NfVerdict {
     DropFlow,
     /// To the next hop; the rest of its flow skips this NF.
     SkipFlow,
+    /// The NF holds it, and sends it later.
+    Hold,
     /// No verdict has this number.
     Invalid(u8),
 }
@@ -184,6 +186,7 @@ impl NfVerdict {
             Some(VerdictKind::Drop) => Self::Drop,
             Some(VerdictKind::DropFlow) => Self::DropFlow,
             Some(VerdictKind::SkipFlow) => Self::SkipFlow,
+            Some(VerdictKind::Hold) => Self::Hold,
             None => Self::Invalid(kind),
         }
     }

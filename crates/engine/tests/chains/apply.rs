@@ -79,6 +79,8 @@ fn nfs_that_cannot_be_let_in_are_told_why() {
     let layout = netvm_region::LAYOUT_VERSION;
     let error = rig.engine.admit(&hello(layout + 1, "a", 1), false).unwrap_err();
     assert!(matches!(error, AdmitError::Layout { .. }) && error.to_string().contains("rebuild"), "{error}");
+    let oldest = netvm_region::OLDEST_LAYOUT;
+    assert!(matches!(rig.engine.admit(&hello(oldest - 1, "a", 1), false), Err(AdmitError::Layout { .. })));
     let error = rig.engine.admit(&hello(layout, "b", 1), false).unwrap_err();
     assert!(error.to_string().contains("there is no role `b`: the configuration has a"), "{error}");
     assert!(rig.engine.admit(&hello(layout, "a", 0), false).is_err());

@@ -8,6 +8,7 @@ mod forward;
 mod gro;
 mod groups;
 mod order;
+mod packets;
 mod stamps;
 #[path = "../support/mod.rs"]
 mod support;

@@ -277,6 +277,8 @@ pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
         balance: Balance::LeastOccupied,
         flow_verdicts: 0,
         hang_timeout: 1,
+        allocate: 256,
+        hold: 0,
         start,
     }
 }

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use netvm_region::{
-    Control, ControlError, ControlHeader, Geometry, LAYOUT_VERSION, MAX_CHAINS, MAX_COUNTERS, MAX_HOPS,
-    MAX_REGIONS, MAX_REPLICAS, ReadyMessage, RegionSpec, Table, TableError, TableReader,
+    Control, ControlError, ControlHeader, GROUP_LAYOUT, Geometry, LAYOUT_VERSION, MAX_CHAINS, MAX_COUNTERS,
+    MAX_HOPS, MAX_REGIONS, MAX_REPLICAS, ReadyMessage, RegionSpec, Table, TableError, TableReader,
 };
 use netvm_ring::{Descriptor, ring_bytes};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -64,7 +64,14 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     let (regions, capacity) = (1 + u16::from(input.u8() % 4), 2u32 << (input.u8() % sizes));
     let stride = (ring_bytes(capacity) as u64).next_multiple_of(128);
     let rings_at = (4096 + u64::from(threads) * 512).next_multiple_of(4096);
-    let bytes = (rings_at + u64::from(threads) * u64::from(workers) * 2 * stride).next_multiple_of(4096);
+    let allocate = if sizes == 5 { u32::from(input.u8() % 64) } else { u32::from(input.u16()) };
+    let pairs = u64::from(threads) * u64::from(workers);
+    let stock_capacity = if allocate == 0 { 0 } else { allocate.max(2).next_power_of_two() };
+    let stock_stride =
+        if allocate == 0 { 0 } else { (ring_bytes(stock_capacity) as u64).next_multiple_of(128) };
+    let end = rings_at + pairs * 2 * stride;
+    let stock_at = if allocate == 0 { 0 } else { end };
+    let bytes = (end + pairs * stock_stride).next_multiple_of(4096);
     let mut header = b"netvmCTL".to_vec();
     header.extend(LAYOUT_VERSION.to_le_bytes());
     header.extend(input.u32().to_le_bytes());
@@ -81,6 +88,10 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
         let bytes = geometry.as_bytes();
         header.extend(bytes.iter().map(|byte| if region < usize::from(regions) { *byte } else { 0 }));
     }
+    header.extend(stock_at.to_le_bytes());
+    for number in [stock_stride as u32, stock_capacity, allocate, u32::from(input.u16())] {
+        header.extend(number.to_le_bytes());
+    }
     assert_eq!(header.len(), HEADER);
     (header, bytes)
 }
@@ -96,7 +107,8 @@ fn use_all(control: &Control) {
         block.epoch.store(u64::MAX, Ordering::Relaxed);
         block.own.iter().chain(&block.standard).for_each(|counter| counter.store(1, Ordering::Relaxed));
         for worker in 0..header.workers {
-            for ring in [control.ring_to_nf(thread, worker), control.ring_from_nf(thread, worker)] {
+            let pair = [control.ring_to_nf(thread, worker), control.ring_from_nf(thread, worker)];
+            for ring in pair.into_iter().chain(control.ring_of_buffers(thread, worker)) {
                 assert!(ring_bytes(ring.capacity()) <= mapped);
                 // SAFETY: the only ends of this ring; `control` keeps it mapped.
                 let (mut producer, mut consumer) = unsafe { (ring.producer(), ring.consumer()) };
@@ -150,7 +162,7 @@ pub fn table(data: &[u8]) {
         (if kind % 8 == 0 { usize::from(kind) } else { 0 }, kind % 8 == 1, u64::from(kind % 8 == 2));
     if !foreign {
         content[..8].copy_from_slice(MAGIC);
-        content[8..16].copy_from_slice(&(u64::from(LAYOUT_VERSION) + newer).to_le_bytes());
+        content[8..16].copy_from_slice(&(u64::from(GROUP_LAYOUT) + newer).to_le_bytes());
     }
     content[EPOCH_AT..EPOCH_AT + 8].copy_from_slice(&epoch.to_le_bytes());
     let questions: Vec<_> = (0..8).map(|_| (input.u16(), input.u8(), input.u16())).collect();

@@ -55,6 +55,8 @@ impl Host {
         };
         let regions = vec![region(256, 8, 0), region(512, 5, 2)];
         let admission = Admission {
+            layout: netvm_region::LAYOUT_VERSION,
+            quota: netvm_region::Quota::default(),
             group: 0,
             role: 0,
             ring_capacity: RING,

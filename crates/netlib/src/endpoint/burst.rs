@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use netvm_ids::{PortId, RoleId};
 
-use super::{BURST, Endpoint};
+use super::{BURST, Endpoint, Outbox, OwnedPacket};
 use crate::packet::{Packet, Verdict};
 
 /// Packets of a burst after which the heartbeat moves: an NF that takes less than an eighth of its `hang_timeout` for a
@@ -66,10 +66,13 @@ impl Burst<'_> {
         ThreadContext::new(self.endpoint)
     }
 
-    /// Packet `n`, if the burst has it.
+    /// Packet `n`, if the burst has it and the NF does not hold it.
     #[inline]
     pub fn packet(&mut self, n: usize) -> Option<Packet<'_>> {
         let endpoint = &mut *self.endpoint;
+        if endpoint.kit.is_held(n) {
+            return None;
+        }
         let descriptor = endpoint.descriptors[..self.count].get_mut(n)?;
         let region = endpoint.shared.region_of(descriptor.worker())?;
         // SAFETY: `poll` kept only descriptors whose bounds are within the region, in private memory. This process owns
@@ -99,6 +102,53 @@ impl Burst<'_> {
     /// Withdraws the per-flow verdicts that this thread gave in earlier bursts, but not those in this one.
     pub fn withdraw(&mut self) {
         self.endpoint.withdraw();
+    }
+
+    /// Makes, copies and sends packets: they leave before the first packet of the burst that has no verdict yet.
+    pub fn outbox(&mut self) -> Outbox<'_> {
+        let at = ((!self.decided).trailing_zeros() as usize).min(self.count);
+        let Endpoint { kit, tx_rings, table, .. } = &mut *self.endpoint;
+        let mut outbox = Outbox::new(kit, tx_rings, table);
+        outbox.set_place(at, core::ptr::null());
+        outbox
+    }
+
+    /// Calls `work` on packet `n` and the outbox, which may hold it; `None` if the burst does not have it.
+    pub fn with_outbox<T>(
+        &mut self,
+        n: usize,
+        work: impl FnOnce(Packet<'_>, &mut Outbox<'_>) -> T,
+    ) -> Option<T> {
+        let Endpoint { shared, descriptors, kit, tx_rings, table, .. } = &mut *self.endpoint;
+        if kit.is_held(n) {
+            return None;
+        }
+        let descriptor = descriptors[..self.count].get_mut(n)?;
+        let region = shared.region_of(descriptor.worker())?;
+        let mut outbox = Outbox::new(kit, tx_rings, table);
+        outbox.set_place(n, &raw const *descriptor);
+        // SAFETY: as for `packet`.
+        Some(work(unsafe { Packet::new(region, descriptor) }, &mut outbox))
+    }
+
+    /// Holds packet `n`: see [`Outbox::hold`]. `None` if the burst does not have it, or the NF may hold no more.
+    pub fn hold(&mut self, n: usize) -> Option<OwnedPacket> {
+        let held = self.with_outbox(n, |packet, outbox| outbox.hold(packet).ok())??;
+        self.decided |= 1 << n;
+        Some(held)
+    }
+
+    /// As [`Burst::for_each`], with the outbox, and each packet by value: [`Outbox::hold`] takes it.
+    #[inline]
+    pub fn for_each_with(&mut self, mut verdict: impl FnMut(Packet<'_>, &mut Outbox<'_>) -> Verdict) {
+        for n in 0..self.count {
+            if let Some(ahead) = self.packet(n + 4) {
+                ahead.prefetch();
+            }
+            if let Some(verdict) = self.with_outbox(n, |packet, outbox| verdict(packet, outbox)) {
+                self.set(n, verdict);
+            }
+        }
     }
 
     /// Calls `verdict` on each packet in turn, and prefetches the packets that follow.

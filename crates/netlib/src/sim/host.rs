@@ -1,4 +1,5 @@
-//! The engine's side of an NF's shared memory: one region, one worker, an empty next-hop table.
+//! The engine's side of an NF's shared memory: one region, one worker, an empty next-hop table. It knows of each buffer
+//! whether the NF has it, and gives the NF empty ones.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -6,10 +7,10 @@ use std::ptr::NonNull;
 use netvm_attach::{AttachError, Fds};
 use netvm_ids::{PortId, RoleId};
 use netvm_region::{
-    Admission, Control, ControlError, MAX_PORTS, MAX_ROLES, Name, Pages, Region, RegionError, RegionSpec,
-    Table, TablePublisher,
+    Admission, Control, ControlError, LAYOUT_VERSION, MAX_PORTS, MAX_ROLES, Name, Pages, Quota, Region,
+    RegionError, RegionSpec, Table, TablePublisher,
 };
-use netvm_ring::{Consumer, Descriptor, Producer, VerdictKind};
+use netvm_ring::{Consumer, Descriptor, Message, Producer, VerdictKind};
 use netvm_wire::ConnState;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -20,9 +21,35 @@ use crate::packet::{Idle, Verdict};
 
 pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;
-const RING: u32 = 64;
+/// Slots of the rings: a burst, and what an NF makes of it.
+const RING: u32 = 1024;
+/// What each thread may keep.
+pub(super) const QUOTA: Quota = Quota { allocate: 256, hold: 512 };
 
-/// The shared memory with [`BURST`] buffers, and the engine's ends of each thread's rings.
+/// Who has a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Free,
+    /// The NF, until its verdict.
+    Nf,
+    /// This thread of the NF keeps it.
+    Kept(usize),
+}
+
+/// What a descriptor that the NF has returned means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Returned {
+    Packet(Outcome),
+    /// The NF holds the packet.
+    Held,
+    Withdrawal,
+    /// Another message.
+    Message,
+    /// An engine would refuse it.
+    Corrupt,
+}
+
+/// The shared memory, and the engine's ends of each thread's rings.
 #[derive(Debug)]
 pub(super) struct Host {
     /// To and from each thread of the NF.
@@ -33,6 +60,10 @@ pub(super) struct Host {
     pub(super) nf_threads: Vec<OwnedFd>,
     /// Of the connections of all packets.
     pub(super) state: ConnState,
+    /// To each thread of the NF: empty buffers.
+    stock: Vec<Producer>,
+    /// By buffer.
+    holders: Vec<Holder>,
     region: Region,
     table: TablePublisher,
 }
@@ -41,7 +72,7 @@ impl Host {
     /// The host of an NF with this many threads. Ports and roles are numbered in the order of the lists.
     pub(super) fn new(ports: &[&str], roles: &[&str], threads: u16) -> Result<Self, Error> {
         let spec = RegionSpec {
-            buffers: BURST as u32,
+            buffers: BURST as u32 + u32::from(threads) * QUOTA.most(),
             stride: STRIDE,
             headroom: HEADROOM,
             large: 0,
@@ -53,6 +84,8 @@ impl Host {
             RegionError::Geometry(_) => Error::Control(ControlError::Unsound("simulator")),
         })?;
         let admission = Admission {
+            layout: LAYOUT_VERSION,
+            quota: QUOTA,
             group: 0,
             role: 0,
             ring_capacity: RING,
@@ -76,9 +109,74 @@ impl Host {
             unsafe { (control.ring_to_nf(thread, 0).producer(), control.ring_from_nf(thread, 0).consumer()) }
         };
         let rings = (0..threads).map(ends).collect();
+        let of_buffers = (0..threads).filter_map(|thread| control.ring_of_buffers(thread, 0));
+        // SAFETY: as above.
+        let stock = of_buffers.map(|ring| unsafe { ring.producer() }).collect();
+        let holders = vec![Holder::Free; region.geometry().buffers as usize];
         let nf_threads = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
         let state = ConnState::Untracked;
-        Ok(Self { rings, control, worker: event()?, nf_threads, state, region, table: publisher })
+        let worker = event()?;
+        let table = publisher;
+        let mut this = Self { rings, control, worker, nf_threads, state, stock, holders, region, table };
+        // An NF in the test's own thread cannot wait for its first buffers.
+        (0..threads).for_each(|thread| this.give(thread.into(), BURST));
+        Ok(this)
+    }
+
+    /// A free buffer, now with this holder.
+    fn take(&mut self, holder: Holder) -> Option<u32> {
+        let buffer = self.holders.iter().position(|holder| *holder == Holder::Free)?;
+        self.holders[buffer] = holder;
+        Some(buffer as u32)
+    }
+
+    /// Gives a thread empty buffers.
+    fn give(&mut self, thread: usize, count: usize) {
+        let kept = self.holders.iter().filter(|holder| **holder == Holder::Kept(thread)).count();
+        for _ in 0..count.min(QUOTA.allocate as usize).min((QUOTA.most() as usize).saturating_sub(kept)) {
+            let Some(buffer) = self.take(Holder::Kept(thread)) else { return };
+            let empty = Descriptor::new(buffer, HEADROOM, 0).on_path(0, 0, 0, 0);
+            if self.stock.get_mut(thread).is_none_or(|stock| stock.push(&[empty]) == 0) {
+                self.holders[buffer as usize] = Holder::Free;
+            }
+        }
+    }
+
+    /// Does what a thread of the NF asks for.
+    fn obey(&mut self, thread: usize, message: Message) -> Returned {
+        match message {
+            Message::WithdrawVerdicts => return Returned::Withdrawal,
+            Message::RequestBuffers(count) => self.give(thread, count.into()),
+            Message::Release(buffer) | Message::Ingress { buffer, .. } => {
+                let Some(holder) = self.holders.get_mut(buffer as usize) else { return Returned::Corrupt };
+                if *holder != Holder::Kept(thread) {
+                    return Returned::Corrupt;
+                }
+                if matches!(message, Message::Release(_)) {
+                    *holder = Holder::Free;
+                }
+            }
+        }
+        Returned::Message
+    }
+
+    /// Takes a descriptor that a thread of the NF has returned.
+    pub(super) fn take_back(&mut self, thread: usize, descriptor: Descriptor) -> Returned {
+        if descriptor.is_control() {
+            return descriptor.message().map_or(Returned::Corrupt, |message| self.obey(thread, message));
+        }
+        let Some(holder) = self.holders.get_mut(descriptor.buffer() as usize) else {
+            return Returned::Corrupt;
+        };
+        if *holder != Holder::Nf && *holder != Holder::Kept(thread) {
+            return Returned::Corrupt;
+        }
+        if VerdictKind::from_raw(descriptor.verdict()) == Some(VerdictKind::Hold) {
+            *holder = Holder::Kept(thread);
+            return Returned::Held;
+        }
+        *holder = Holder::Free;
+        self.outcome(descriptor).map_or(Returned::Corrupt, Returned::Packet)
     }
 
     /// The descriptors to pass to the NF.
@@ -92,13 +190,13 @@ impl Host {
         }
     }
 
-    /// Writes a frame into a buffer that the NF does not own.
+    /// Writes a frame into a free buffer, which is the NF's from then on; `None` if there is none.
     ///
     /// # Panics
-    /// If the frame is longer than [`MAX_PACKET`], or the buffer does not exist.
-    pub(super) fn write_frame(&self, buffer: u32, port: PortId, frame: &[u8]) -> Descriptor {
+    /// If the frame is longer than [`MAX_PACKET`].
+    pub(super) fn write_frame(&mut self, port: PortId, frame: &[u8]) -> Option<Descriptor> {
         assert!(frame.len() <= MAX_PACKET, "a packet of {} bytes", frame.len());
-        assert!((buffer as usize) < BURST, "buffer {buffer}");
+        let buffer = self.take(Holder::Nf)?;
         // SAFETY: the buffer exists, and the frame fits behind the headroom. The NF does not own the buffer now; if it
         // writes there anyway, it spoils only its own test.
         unsafe {
@@ -106,11 +204,11 @@ impl Host {
             start.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
         }
         let arrival = Descriptor::arrival(port.0, self.state as u8);
-        Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, arrival, 0)
+        Some(Descriptor::new(buffer, HEADROOM, frame.len() as u16).on_path(0, 0, arrival, 0))
     }
 
     /// The outcome in a returned descriptor; `None` if its verdict or its span is invalid.
-    pub(super) fn outcome(&self, descriptor: Descriptor) -> Option<Outcome> {
+    fn outcome(&self, descriptor: Descriptor) -> Option<Outcome> {
         let verdict = match VerdictKind::from_raw(descriptor.verdict())? {
             VerdictKind::Port => Verdict::Port(PortId(descriptor.argument())),
             VerdictKind::Role => Verdict::Role(RoleId(descriptor.argument())),
@@ -118,6 +216,7 @@ impl Host {
             VerdictKind::Next => Verdict::Next,
             VerdictKind::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
             VerdictKind::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
+            VerdictKind::Hold => return None,
         };
         let (buffer, offset, length) = (descriptor.buffer(), descriptor.offset(), descriptor.length());
         if !self.region.geometry().contains(buffer, offset, length) {

@@ -33,6 +33,9 @@ mod simulator;
 pub use process::{Process, ProcessError};
 pub use simulator::{Engine, Simulator};
 
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
 use crate::packet::Verdict;
 
 /// The result of an NF's work on a packet.
@@ -44,6 +47,11 @@ pub struct Outcome {
     pub bytes: Vec<u8>,
     /// The hash that would select a replica.
     pub hash: u8,
+}
+
+/// Sets the time that an endpoint's NF sees ([`crate::Outbox::now`]): for tests that have their own loop.
+pub const fn set_time(endpoint: &mut Endpoint, time: Duration) {
+    endpoint.set_time(time);
 }
 
 /// Longest packet that can be injected, in bytes.

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::host::{Host, socket_error};
+use super::host::{Host, Returned, socket_error};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::Error;
 use crate::endpoint::BURST;
@@ -167,10 +167,13 @@ impl Process {
         debug_assert!(frames.iter().all(|(_, frame)| frame.len() <= MAX_PACKET));
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
-            let write = |((port, frame), buffer): (&(PortId, &[u8]), u32)| {
-                self.host.write_frame(buffer, *port, frame)
-            };
-            let descriptors: Vec<_> = burst.iter().zip(0..).map(write).collect();
+            let mut descriptors = Vec::with_capacity(burst.len());
+            for (port, frame) in burst {
+                let Some(descriptor) = self.host.write_frame(*port, frame) else {
+                    return Err(ProcessError::Silent { missing: burst.len() });
+                };
+                descriptors.push(descriptor);
+            }
             let threads = self.host.rings.len();
             for (thread, (to, _)) in self.host.rings.iter_mut().enumerate() {
                 let share: Vec<_> = descriptors.iter().skip(thread).step_by(threads).copied().collect();
@@ -178,7 +181,8 @@ impl Process {
                 to.push(&share);
             }
             self.wake(Producer::needs_wakeup);
-            outcomes.extend(self.collect(burst.len())?);
+            let buffers: Vec<_> = descriptors.iter().map(|descriptor| descriptor.buffer()).collect();
+            outcomes.extend(self.collect(&buffers)?);
         }
         Ok(outcomes)
     }
@@ -192,29 +196,35 @@ impl Process {
         }
     }
 
-    /// Waits for the verdicts on buffers 0 to `count`.
-    fn collect(&mut self, count: usize) -> Result<Vec<Outcome>, ProcessError> {
+    /// Waits for the verdicts on the packets in these buffers. Returns the outcomes in their order, without those of
+    /// packets that the NF holds, and then other packets that the NF has sent meanwhile.
+    fn collect(&mut self, buffers: &[u32]) -> Result<Vec<Outcome>, ProcessError> {
         let deadline = Instant::now() + TIMEOUT;
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
-        let mut missing = count;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; buffers.len()];
+        let mut missing = buffers.len();
+        let mut others = Vec::new();
         loop {
             let mut returned = [Descriptor::default(); BURST];
             for n in 0..self.host.rings.len() {
                 let taken = self.host.rings[n].1.pop(&mut returned);
                 for descriptor in &returned[..taken] {
-                    if *descriptor == Descriptor::withdrawal(0) {
-                        continue;
+                    let place = buffers.iter().position(|buffer| *buffer == descriptor.buffer());
+                    match self.host.take_back(n, *descriptor) {
+                        Returned::Packet(outcome) => match place {
+                            Some(place) if outcomes[place].is_none() => {
+                                outcomes[place] = Some(outcome);
+                                missing -= 1;
+                            }
+                            _ => others.push(outcome),
+                        },
+                        Returned::Held => missing -= 1,
+                        Returned::Withdrawal | Returned::Message => {}
+                        Returned::Corrupt => return Err(ProcessError::Corrupt(*descriptor)),
                     }
-                    let outcome = self.host.outcome(*descriptor);
-                    match outcomes.get_mut(descriptor.buffer() as usize) {
-                        Some(slot @ None) if outcome.is_some() => *slot = outcome,
-                        _ => return Err(ProcessError::Corrupt(*descriptor)),
-                    }
-                    missing -= 1;
                 }
             }
             if missing == 0 {
-                return Ok(outcomes.into_iter().flatten().collect());
+                return Ok(outcomes.into_iter().flatten().chain(others).collect());
             }
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(ProcessError::Ended { status, missing });
@@ -283,6 +293,7 @@ fn admit(
 ) -> Result<(Host, Hello), ProcessError> {
     let not_attached = |source| ProcessError::NotAttached { program: program.clone(), source };
     let (hello, _) = netvm_attach::receive::<Hello>(socket).map_err(not_attached)?;
+    // As an engine of this version: one of an older layout has no empty buffers, and the simulator has only one layout.
     if hello.layout != LAYOUT_VERSION || !(1..=MAX_THREADS).contains(&usize::from(hello.threads)) {
         let what = format!("layout {} with {} threads", hello.layout, hello.threads);
         let reason = format!("an NF must have layout {LAYOUT_VERSION} and 1 to {MAX_THREADS} threads");

@@ -2,6 +2,7 @@
 //! packets.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use netvm_attach::Fds;
 use netvm_ids::PortId;
@@ -9,19 +10,22 @@ use netvm_region::ControlError;
 use netvm_ring::Descriptor;
 use netvm_wire::ConnState;
 
-use super::host::{Host, socket_error};
+use super::host::{Host, Returned, socket_error};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::{Attachment, Error};
 use crate::endpoint::{BURST, Endpoint, ThreadContext};
 use crate::function::NetworkFunction;
 use crate::shared::{Stop, Waiting};
 
+/// Interval of the NF's ticks.
+const TICK: Duration = Duration::from_millis(100);
+
 /// The engine's side of a simulator: what it puts into the NF's ring, the NF's endpoint receives.
 #[derive(Debug)]
 pub struct Engine {
     host: Host,
-    /// Packets that the NF has, or had and [`Engine::take`] did not return yet.
-    out: u32,
+    /// The buffers of packets that the NF got, in the order in which they were put, until it returns or holds them.
+    out: Vec<u32>,
     withdrawn: u64,
 }
 
@@ -45,7 +49,7 @@ impl Engine {
         };
         let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
         match endpoints.pop() {
-            Some(endpoint) => Ok((Self { host, out: 0, withdrawn: 0 }, endpoint)),
+            Some(endpoint) => Ok((Self { host, out: Vec::new(), withdrawn: 0 }, endpoint)),
             None => Err(Error::Control(ControlError::Unsound("simulator"))),
         }
     }
@@ -54,24 +58,25 @@ impl Engine {
     /// [`MAX_PACKET`] bytes long, and the NF has less than [`BURST`] packets since [`Engine::take`] returned nothing
     /// more.
     pub fn put(&mut self, ingress: PortId, frame: &[u8]) -> bool {
-        if frame.len() > MAX_PACKET || self.out as usize >= BURST {
+        if frame.len() > MAX_PACKET || self.out.len() >= BURST {
             return false;
         }
-        let descriptor = self.host.write_frame(self.out, ingress, frame);
-        let pushed: usize = self.host.rings.iter_mut().map(|(to, _)| to.push(&[descriptor])).sum();
-        self.out += pushed as u32;
-        pushed == 1
+        let Some(descriptor) = self.host.write_frame(ingress, frame) else { return false };
+        self.out.push(descriptor.buffer());
+        self.host.rings.iter_mut().map(|(to, _)| to.push(&[descriptor])).sum::<usize>() == 1
     }
 
-    /// What the NF has returned since the last call, in the order in which it was put. Returns are complete when the NF
-    /// has sent its burst.
+    /// What the NF has returned since the last call: packets that it got, in the order in which they were put, then
+    /// those that it has made, and those that it had held. Returns are complete when the NF has sent its burst.
     pub fn take(&mut self) -> Vec<Outcome> {
         let mut returned = self.returned();
-        returned.sort_by_key(|descriptor| descriptor.buffer());
-        if !returned.is_empty() {
-            self.out = 0;
-        }
-        returned.iter().filter_map(|returned| self.host.outcome(*returned)).collect()
+        returned.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
+        returned.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// The same in the order in which the NF has sent them.
+    pub fn take_in_order(&mut self) -> Vec<Outcome> {
+        self.returned().into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// How often the NF has withdrawn its per-flow verdicts.
@@ -80,18 +85,30 @@ impl Engine {
         self.withdrawn
     }
 
-    /// The packets that the NF has returned. Counts messages and removes them.
-    fn returned(&mut self) -> Vec<Descriptor> {
+    /// The packets that the NF has returned, and the place of each among those that were put. Does what its messages
+    /// ask for; ignores descriptors that an engine would refuse.
+    fn returned(&mut self) -> Vec<(Option<usize>, Outcome)> {
         let mut returned = Vec::new();
+        let before = std::mem::take(&mut self.out);
+        self.out.clone_from(&before);
         let mut burst = [Descriptor::default(); BURST];
-        for (_, from) in &mut self.host.rings {
-            while let count @ 1.. = from.pop(&mut burst) {
-                returned.extend_from_slice(&burst[..count]);
+        for thread in 0..self.host.rings.len() {
+            while let count @ 1.. = self.host.rings[thread].1.pop(&mut burst) {
+                for descriptor in &burst[..count] {
+                    let buffer = descriptor.buffer();
+                    let place = before.iter().position(|out| *out == buffer);
+                    match self.host.take_back(thread, *descriptor) {
+                        Returned::Packet(outcome) => returned.push((place, outcome)),
+                        Returned::Withdrawal => self.withdrawn += 1,
+                        Returned::Held => {}
+                        Returned::Message | Returned::Corrupt => continue,
+                    }
+                    if !descriptor.is_control() {
+                        self.out.retain(|out| *out != buffer);
+                    }
+                }
             }
         }
-        let all = returned.len();
-        returned.retain(|descriptor| *descriptor != Descriptor::withdrawal(descriptor.worker()));
-        self.withdrawn += (all - returned.len()) as u64;
         returned
     }
 }
@@ -101,6 +118,8 @@ impl Engine {
 pub struct Simulator {
     engine: Engine,
     endpoint: Endpoint,
+    /// The NF's clock, once it is set.
+    time: Duration,
 }
 
 impl Simulator {
@@ -113,7 +132,7 @@ impl Simulator {
     /// [`Error::Map`] or [`Error::Control`] if a few MiB of shared memory cannot be created.
     pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
         let (engine, endpoint) = Engine::new(ports, roles)?;
-        Ok(Self { engine, endpoint })
+        Ok(Self { engine, endpoint, time: Duration::ZERO })
     }
 
     /// Sends packets from now on as if their connections were in this state ([`Packet::state`](crate::Packet::state)).
@@ -133,17 +152,47 @@ impl Simulator {
         self.engine.withdrawn()
     }
 
+    /// Sends packets to the NF in bursts of [`BURST`], and returns all that it sends meanwhile, in the order in which
+    /// it does: these packets, packets that it has made, and those that it had held.
+    ///
+    /// # Panics
+    /// If a packet is longer than [`Simulator::MAX_PACKET`].
+    pub fn exchange(
+        &mut self,
+        function: &mut impl NetworkFunction,
+        frames: &[(PortId, &[u8])],
+    ) -> Vec<Outcome> {
+        self.in_bursts(function, frames, Engine::take_in_order)
+    }
+
+    /// Lets time pass for the NF, in steps of 100 ms with a call of [`NetworkFunction::tick`] and
+    /// [`NetworkFunction::send_due`] each, and returns what it sends. Without a call of this, its clock is the
+    /// processor's.
+    pub fn advance(&mut self, function: &mut impl NetworkFunction, time: Duration) -> Vec<Outcome> {
+        let end = self.time + time;
+        let mut sent = Vec::new();
+        while self.time < end {
+            self.time = (self.time + TICK).min(end);
+            self.endpoint.set_time(self.time);
+            function.tick();
+            function.send_due(&mut self.endpoint.outbox());
+            sent.append(&mut self.engine.take_in_order());
+        }
+        sent
+    }
+
     /// Sends one packet with ingress port `ingress` to the NF, and returns the outcome.
     ///
     /// # Panics
-    /// If the packet is longer than [`Simulator::MAX_PACKET`].
+    /// If the packet is longer than [`Simulator::MAX_PACKET`], or the NF holds it or sends more than one.
     pub fn inject(&mut self, function: &mut impl NetworkFunction, ingress: PortId, frame: &[u8]) -> Outcome {
         let mut outcomes = self.inject_all(function, &[(ingress, frame)]);
         assert_eq!(outcomes.len(), 1, "one packet in, one verdict out");
         outcomes.remove(0)
     }
 
-    /// Sends packets to the NF in bursts of [`BURST`], and returns the outcomes in the order of the packets.
+    /// Sends packets to the NF in bursts of [`BURST`], and returns the outcomes in the order of the packets, each burst
+    /// followed by what else the NF sends.
     ///
     /// # Panics
     /// If a packet is longer than [`Simulator::MAX_PACKET`].
@@ -151,6 +200,15 @@ impl Simulator {
         &mut self,
         function: &mut impl NetworkFunction,
         frames: &[(PortId, &[u8])],
+    ) -> Vec<Outcome> {
+        self.in_bursts(function, frames, Engine::take)
+    }
+
+    fn in_bursts(
+        &mut self,
+        function: &mut impl NetworkFunction,
+        frames: &[(PortId, &[u8])],
+        take: impl Fn(&mut Engine) -> Vec<Outcome>,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(frames.len());
         for burst in frames.chunks(BURST) {
@@ -164,7 +222,7 @@ impl Simulator {
             if function.withdraws() {
                 self.endpoint.withdraw();
             }
-            outcomes.extend(self.engine.take());
+            outcomes.extend(take(&mut self.engine));
         }
         outcomes
     }

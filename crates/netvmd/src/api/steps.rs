@@ -193,6 +193,7 @@ fn verdict_text(host: &Host, verdict: NfVerdict) -> String {
         NfVerdict::Drop => "drop".to_owned(),
         NfVerdict::DropFlow => "drop-flow".to_owned(),
         NfVerdict::SkipFlow => "skip-flow".to_owned(),
+        NfVerdict::Hold => "hold".to_owned(),
         NfVerdict::Invalid(number) => format!("{number}, which is none"),
     }
 }

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use netvm_engine::{DropReason, Engine, Notice};
 use netvm_model::{
-    Action, Actions, Balance, Chain, ChainId, DEFAULT_HANG_TIMEOUT, Group, GroupId, Host, Match, NfConfig,
-    NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId, RuleParts,
+    Action, Actions, Balance, Chain, ChainId, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, Group, GroupId, Host,
+    Match, NfConfig, NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule,
+    RuleId, RuleParts,
 };
 
 use super::chain;
@@ -288,6 +289,8 @@ fn nf(id: u16, words: &[String]) -> NfConfig {
         balance: Balance::default(),
         flow_verdicts: 0,
         hang_timeout: DEFAULT_HANG_TIMEOUT,
+        allocate: DEFAULT_ALLOCATE,
+        hold: 0,
         start,
     }
 }

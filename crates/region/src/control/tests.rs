@@ -4,6 +4,8 @@ use netvm_ring::Descriptor;
 
 fn admission() -> Admission {
     Admission {
+        layout: LAYOUT_VERSION,
+        quota: Quota { allocate: 100, hold: 3 },
         group: 3,
         role: 9,
         ring_capacity: 64,
@@ -60,9 +62,44 @@ fn the_nf_sees_workers_come_and_go() {
     assert_eq!((nf.workers(), regions(&nf)), (3, [Some(0), Some(1), Some(0), None, None]));
     engine.set_workers(&[1]);
     assert_eq!((nf.workers(), regions(&nf)), (1, [Some(1), None, None, None, None]));
+    assert_eq!(nf.staying(), 1);
+    engine.set_workers(&[1, 0]);
+    engine.set_staying(1);
+    assert_eq!((nf.workers(), nf.staying()), (2, 1));
     // There are rings for three.
     engine.set_workers(&[0; 4]);
     assert_eq!((nf.workers(), nf.region_of(3)), (3, None));
+}
+
+#[test]
+fn each_thread_gets_empty_buffers_by_rings_of_its_own_in_the_newest_layout_only() {
+    let engine = Control::create("control-test", &admission(), None).unwrap();
+    let nf = opened(&engine).unwrap();
+    assert_eq!((nf.quota(), nf.quota().most()), (Quota { allocate: 100, hold: 3 }, 103));
+    let pairs = || (0..2u16).flat_map(|thread| (0..3u16).map(move |worker| (thread, worker)));
+    for (thread, worker) in pairs() {
+        let number = u32::from(thread * 3 + worker);
+        // SAFETY: one producer for each ring.
+        let mut producer = unsafe { engine.ring_of_buffers(thread, worker).unwrap().producer() };
+        assert_eq!(producer.push(&[Descriptor::new(number, 0, 0); 200]), 128, "the next power of two");
+    }
+    for (thread, worker) in pairs() {
+        let mut out = [Descriptor::default(); 200];
+        // SAFETY: one consumer for each ring.
+        let mut consumer = unsafe { nf.ring_of_buffers(thread, worker).unwrap().consumer() };
+        assert_eq!((consumer.pop(&mut out), out[127].buffer()), (128, u32::from(thread * 3 + worker)));
+        // SAFETY: the other rings are still empty.
+        assert_eq!(unsafe { nf.ring_to_nf(thread, worker).consumer().available() }, 0);
+    }
+    // As an NF of layout 10 sees it: nothing follows its header, and its rings are where they were.
+    let old = Control::create("control-test", &Admission { layout: 10, ..admission() }, None).unwrap();
+    let nf = opened(&old).unwrap();
+    assert_eq!((nf.quota(), nf.ring_of_buffers(0, 0).is_none()), (Quota::default(), true));
+    assert!(old.mapping.len() < engine.mapping.len());
+    let newer = size_of::<ControlHeader>() - 24;
+    // SAFETY: within the mapping; only this thread uses it.
+    let after = unsafe { old.mapping.at::<[u8; 24]>(newer as u64).read_volatile() };
+    assert_eq!(after, [0; 24]);
 }
 
 #[test]

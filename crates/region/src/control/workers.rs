@@ -3,6 +3,7 @@
 //! ```text
 //!  2064   number of workers; written last, with release
 //!  2068   the region of each worker's packets, a byte each
+//!  2100   number of workers that stay: the NF returns the buffers that it keeps of the others; since layout 11
 //! ```
 //!
 //! The engine announces a worker before it writes to a ring of it, and withdraws it after all its packets are back. A
@@ -18,6 +19,7 @@ const AT: u64 = 2064;
 struct Block {
     count: AtomicU32,
     regions: [AtomicU8; MAX_WORKERS],
+    staying: AtomicU32,
 }
 
 const _: () = assert!(AT as usize + size_of::<Block>() <= 2560);
@@ -31,7 +33,19 @@ impl Control {
             to.store(*region, Ordering::Relaxed);
         }
         let count = regions.len().min(usize::from(self.header().workers));
+        block.staying.store(count as u32, Ordering::Relaxed);
         block.count.store(count as u32, Ordering::Release);
+    }
+
+    /// Announces that workers from number `staying` on are about to end.
+    pub fn set_staying(&self, staying: u16) {
+        self.block().staying.store(staying.into(), Ordering::Relaxed);
+    }
+
+    /// The number of workers that stay: all of them, unless some are about to end.
+    #[must_use]
+    pub fn staying(&self) -> u16 {
+        u16::try_from(self.block().staying.load(Ordering::Relaxed)).unwrap_or(u16::MAX).min(self.workers())
     }
 
     /// The number of workers that the engine has now, at most as many as the header says.

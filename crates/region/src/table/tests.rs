@@ -74,7 +74,7 @@ fn memory_without_a_table_of_this_layout_is_refused() {
         unsafe { memory.at::<[u64; 2]>(0).write(begins) };
         TableReader::open(memory.as_fd().try_clone_to_owned().unwrap())
     };
-    let layout = u64::from(crate::LAYOUT_VERSION);
+    let layout = u64::from(crate::GROUP_LAYOUT);
     const MAGIC: u64 = u64::from_le_bytes(*b"netvmTBL");
     assert!(passed([MAGIC, layout], BYTES).is_ok());
     assert!(matches!(passed([0, layout], BYTES), Err(TableError::NotATable)));

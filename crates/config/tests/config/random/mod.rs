@@ -303,6 +303,8 @@ fn build(
             balance,
             flow_verdicts: u16::from(hash) * (n + 1),
             hang_timeout: 1 + u16::from(hash) * n,
+            allocate: 200 + 56 * (n % 3),
+            hold: u16::from(hash) * n,
             start,
         });
     }

@@ -1,5 +1,6 @@
 //! What the state machine promises, case by case; `model` has the rest.
 
+mod kept;
 mod model;
 mod steps;
 

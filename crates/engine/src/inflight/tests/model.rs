@@ -29,7 +29,7 @@ pub(super) const SHORT: u16 = 9;
 
 /// An NF thread as one worker sees it: the worker's end of the ring, the NF's, and what the NF holds.
 pub(super) struct Thread {
-    from_nf: Consumer,
+    pub(super) from_nf: Consumer,
     nf: Producer,
     pub(super) held: Vec<Descriptor>,
 }
@@ -97,17 +97,19 @@ impl Rig {
         }
     }
 
+    /// An NF thread writes descriptors to its ring.
+    pub(super) fn give(&mut self, by: LinkId, descriptors: &[Descriptor]) {
+        let thread = &mut self.threads[by.index()];
+        assert_eq!(thread.nf.push(descriptors), descriptors.len(), "the ring is large enough");
+        thread.from_nf.prefetch(RING);
+    }
+
     /// An NF thread returns descriptors to a worker, which takes all of them back: in order, each comes to what the
     /// model says.
     fn take_back(&mut self, worker: usize, by: usize, descriptors: &[Descriptor]) {
         let by = link(worker, by);
-        assert_eq!(
-            self.threads[by.index()].nf.push(descriptors),
-            descriptors.len(),
-            "the ring is large enough"
-        );
+        self.give(by, descriptors);
         let mut left = descriptors;
-        self.threads[by.index()].from_nf.prefetch(RING);
         let mut turn = Turn::new(by);
         loop {
             let mut run = Batch::new();

@@ -10,7 +10,7 @@ use netvm_attach::{Fds, Hello};
 use netvm_model::Host;
 use netvm_region::{
     Admission, Control, LAYOUT_VERSION, MAX_COUNTERS, MAX_NF_THREADS, MAX_THREADS, MapError, NotifyMode,
-    ReadyMessage, TableCopy,
+    OLDEST_LAYOUT, Quota, ReadyMessage, TableCopy,
 };
 
 use super::cpu_time::CpuTime;
@@ -163,7 +163,7 @@ impl Nfs {
         workers: &Workers,
     ) -> Result<(InstanceId, bool), AdmitError> {
         let Applicant { hello, standby, guest } = *applicant;
-        if hello.layout != LAYOUT_VERSION {
+        if !(OLDEST_LAYOUT..=LAYOUT_VERSION).contains(&hello.layout) {
             return Err(AdmitError::Layout { found: hello.layout });
         }
         let threads = usize::from(hello.threads);
@@ -175,6 +175,7 @@ impl Nfs {
             known: host.nfs.iter().map(|nf| nf.role.clone()).collect(),
         })?;
         let (role, group_id) = (nf.id, nf.group);
+        let quota = Quota { allocate: nf.allocate.into(), hold: nf.hold.into() };
         let free_links: Vec<LinkId> = self.free_links(group_id).take(threads * workers.len()).collect();
         if free_links.len() < threads * workers.len() {
             return Err(AdmitError::Full {
@@ -192,6 +193,8 @@ impl Nfs {
             return Err(AdmitError::Full { what: "NF threads in the trust group", most: MAX_NF_THREADS - 1 });
         }
         let admission = Admission {
+            layout: hello.layout,
+            quota,
             group: u32::from(group_id.0),
             role: role.0,
             ring_capacity: host.engine.ring_size,

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use netvm_model::{Group, Host};
 use netvm_notify::Signaller;
-use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, Table};
+use netvm_region::{ControlError, LAYOUT_VERSION, MAX_COUNTERS, MAX_THREADS, OLDEST_LAYOUT, Table};
 
 use super::memory::{GroupError, Memories};
 use super::notice::Notices;
@@ -37,8 +37,8 @@ use watchdog::Watchdog;
 pub enum AdmitError {
     /// The NF was built against another netvm.
     #[error(
-        "this NF was built for layout {found}, the engine has layout {}: rebuild it against this netvm's netlib",
-        LAYOUT_VERSION
+        "this NF was built for layout {found}, the engine takes layouts {OLDEST_LAYOUT} to {LAYOUT_VERSION}: {}",
+        layout_remedy(.found)
     )]
     Layout {
         /// The NF's layout version.
@@ -75,6 +75,14 @@ pub enum AdmitError {
     /// Its control memory could not be created.
     #[error(transparent)]
     Control(#[from] ControlError),
+}
+
+const fn layout_remedy(found: &u32) -> &'static str {
+    if *found > LAYOUT_VERSION {
+        "update netvmd, or rebuild the NF against this netvm's netlib"
+    } else {
+        "rebuild it against this netvm's netlib"
+    }
 }
 
 fn list(names: &[String]) -> String {

@@ -295,7 +295,8 @@ impl Nfs {
         }
     }
 
-    /// Whether a leaving NF holds no packets. The in-flight table is conclusive only after every other NF has confirmed
+    /// Whether a leaving NF holds no packets, except those that it keeps: it sends or releases them when it is asked to
+    /// stop. The in-flight table is conclusive only after every other NF has confirmed
     /// the table without it, and every worker has then passed a barrier and so spilled its queues.
     fn holds_nothing(&mut self, id: InstanceId, workers: &mut Workers) -> bool {
         let Some(instance) = self.instances.get(&id) else { return true };
@@ -311,7 +312,7 @@ impl Nfs {
             return false;
         };
         let holds = |nf_thread: &NfThreadId| {
-            group.memories().iter().any(|memory| memory.in_flight.buffers_with(*nf_thread) > 0)
+            group.memories().iter().any(|memory| memory.in_flight.buffers_to_return(*nf_thread) > 0)
         };
         pending.is_empty() && !instance.nf_threads.iter().any(holds)
     }

@@ -149,6 +149,11 @@ impl Resize {
         self.phase
     }
 
+    /// Number of workers that are to stay.
+    pub(super) const fn target(&self) -> usize {
+        self.target
+    }
+
     /// The workers that are to end, each with its core.
     pub(super) fn leaving(&self) -> &[(WorkerId, u32)] {
         &self.leaving

@@ -3,4 +3,5 @@
 pub(crate) mod entry;
 pub(crate) mod flow_verdicts;
 pub(crate) mod hop;
+pub(crate) mod kept;
 pub(crate) mod pair;

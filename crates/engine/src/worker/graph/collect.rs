@@ -6,7 +6,7 @@
 
 use dpdk::Batch;
 use netvm_capture_ring::Direction;
-use netvm_ring::{Descriptor, Message, VerdictKind};
+use netvm_ring::{Descriptor, VerdictKind};
 
 use super::{observe, walk};
 use crate::capture::{CaptureMeta, CapturePoint};
@@ -15,6 +15,7 @@ use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Snapshot, Target};
 use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
+use crate::worker::chain::kept;
 use crate::worker::next::{Exit, Next, Position};
 use crate::worker::packet::keys::key_of;
 use crate::worker::record::{PacketEvent, Visit};
@@ -35,7 +36,7 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
     let Some(end) = dp.nfs.get(link) else { return 0 };
     let cx = Context::new(snapshot, end.memory);
     let sender = Sender { cx, link, group: end.group, role: end.role };
-    let (mut count, mut turn) = (0, Turn::new(link));
+    let (mut count, mut others, mut turn) = (0, 0, Turn::new(link));
     while count < MAX_DESCRIPTORS {
         let mut packets = Batch::new();
         let Some(end) = dp.nfs.get_mut(link) else { break };
@@ -50,13 +51,33 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
                 act(dp, sender, Verdict::of(first), &mut packets);
             }
             Returned::Nothing => break,
+            Returned::Kept(first) => {
+                count += packets.len();
+                others += packets.len();
+                let verdict = Verdict::of(first);
+                if dp.ports.has_offload_work && !all_plain(&packets) {
+                    let dp = &*dp;
+                    renew(dp, cx.memory, &mut packets, |reason, mbuf| observe::drop_one(dp, reason, mbuf));
+                }
+                if kept::give_ingress(verdict.kind, verdict.argument, &mut packets) {
+                    act(dp, sender, verdict, &mut packets);
+                } else {
+                    sender.refuse(dp, verdict, DropReason::NoIngress, &mut packets);
+                }
+            }
+            Returned::Message(message) => {
+                count += 1;
+                others += 1;
+                kept::obey(dp, snapshot, link, message);
+            }
             other => {
                 count += 1;
                 note_without_packets(dp, link, other);
             }
         }
     }
-    dp.counters.links[link.index()].returned.add(count as u64);
+    // Without packets that were not handed out: nobody waits for them.
+    dp.counters.links[link.index()].returned.add((count - others) as u64);
     count
 }
 
@@ -65,10 +86,9 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
 fn note_without_packets(dp: &Datapath, link: LinkId, returned: Returned) {
     let counters = &dp.counters.links[link.index()];
     match returned {
-        Returned::Message(Message::WithdrawVerdicts) => dp.flows.verdicts.withdraw(link),
         Returned::BadBounds => counters.drops.add(DropReason::BadSpan, 1),
         Returned::Refused(violation) => counters.violations[violation as usize].add(1),
-        Returned::Nothing | Returned::Packets(_) => {}
+        Returned::Nothing | Returned::Packets(_) | Returned::Kept(_) | Returned::Message(_) => {}
     }
 }
 
@@ -166,8 +186,15 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
         dp.capture(&meta.by_verdict(verdict.kind, verdict.argument), run.as_slice());
     }
     let kind = VerdictKind::from_raw(verdict.kind);
-    if matches!(kind, Some(VerdictKind::DropFlow | VerdictKind::SkipFlow)) {
-        record(dp, snapshot, verdict.on_flows(sender.link, path), run);
+    match kind {
+        Some(VerdictKind::DropFlow | VerdictKind::SkipFlow) => {
+            record(dp, snapshot, verdict.on_flows(sender.link, path), run);
+        }
+        Some(VerdictKind::Hold) => {
+            kept::hold(dp, sender.link, run);
+            return sender.refuse(dp, verdict, DropReason::HoldQuota, run);
+        }
+        _ => {}
     }
     match next_of(sender, path, verdict, kind) {
         Ok(next) => walk(dp, sender.cx, next, run),
@@ -211,7 +238,8 @@ fn next_of(
         }
         Some(VerdictKind::Role) => next_with_role(sender, path, verdict),
         Some(VerdictKind::Drop | VerdictKind::DropFlow) => Err(DropReason::Verdict),
-        None => Err(DropReason::BadAction),
+        // `act` has returned before.
+        Some(VerdictKind::Hold) | None => Err(DropReason::BadAction),
     }
 }
 

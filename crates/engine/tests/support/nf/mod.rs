@@ -3,6 +3,7 @@
 mod changing;
 mod flow_verdicts;
 mod hostile;
+pub mod packets;
 pub mod raw;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ fn nf_process() {
         hostile::punch_holes();
     }
     flow_verdicts::run_if_named(&kind);
+    packets::run_if_named(&kind);
     if let Some(change) = changing::change_of(&kind) {
         changing::return_changed(change);
     }

@@ -22,11 +22,15 @@ pub struct Wakes {
 }
 
 pub fn attach(name: &str) -> Attached {
+    attach_as(netvm_region::LAYOUT_VERSION, name)
+}
+
+/// As an NF that was built for this layout.
+pub fn attach_as(layout: u32, name: &str) -> Attached {
     let number: i32 = std::env::var(netvm_attach::FD_VARIABLE).unwrap().parse().unwrap();
     // SAFETY: passed to this process for this use.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     let role = std::env::var(netvm_attach::ROLE_VARIABLE).unwrap();
-    let layout = netvm_region::LAYOUT_VERSION;
     let hello = Hello { layout, role, name: name.into(), threads: 1, counters: vec![], offloads: false };
     let fds = netvm_attach::handshake(&socket, &hello).unwrap();
     let control = Control::open(fds.control).unwrap();

@@ -47,12 +47,14 @@ impl Nfs {
             // SAFETY: the engine's only ends of these rings: each worker is connected once with each instance, a worker
             // that ended has retired its ends before its number is used again, and the link keeps the control memory
             // mapped.
-            let (to_nf, from_nf) = unsafe {
+            let (to_nf, from_nf, stock) = unsafe {
                 let ring_to = control.ring_to_nf(thread, worker.0.into());
                 let ring_from = control.ring_from_nf(thread, worker.0.into());
-                (ring_to.producer(), ring_from.consumer())
+                let of_buffers = control.ring_of_buffers(thread, worker.0.into());
+                (ring_to.producer(), ring_from.consumer(), of_buffers.map(|ring| ring.producer()))
             };
             let in_flight = ThreadInFlight::new(id, *nf_thread, Arc::clone(&memory.in_flight));
+            let in_flight = in_flight.with_quota(control.quota().most());
             let link = Link::new(LinkParts {
                 id,
                 group: group.id(),
@@ -60,6 +62,7 @@ impl Nfs {
                 memory: memory.id,
                 to_nf,
                 from_nf,
+                stock,
                 wake: Arc::clone(&group.wakes[nf_thread.index()]),
                 poll_only,
                 control,
@@ -124,6 +127,17 @@ impl Nfs {
             }
         }
         self.groups.values_mut().for_each(|group| group.forget(worker));
+    }
+
+    /// Tells NFs that workers from number `staying` on are about to end, so that they return the buffers that they keep
+    /// of these.
+    pub(crate) fn announce_staying(&mut self, staying: usize) {
+        for instance in self.instances.values() {
+            instance.control.set_staying(staying as u16);
+        }
+        for group in self.groups.values_mut() {
+            group.publish(&self.signaller);
+        }
     }
 
     /// Tells NFs which workers there are. They look when they get a new table.

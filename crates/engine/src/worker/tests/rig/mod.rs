@@ -134,6 +134,8 @@ impl Rig {
         for hop in 0..hops {
             let (link, nf_thread) = (LinkId(hop.into()), NfThreadId(hop + 1));
             let admission = Admission {
+                layout: netvm_region::LAYOUT_VERSION,
+                quota: netvm_region::Quota::default(),
                 group: 0,
                 role: hop.into(),
                 ring_capacity: RING,
@@ -154,6 +156,7 @@ impl Rig {
                 memory: MemoryId(0),
                 to_nf,
                 from_nf,
+                stock: None,
                 wake: Arc::new(new_eventfd().unwrap()),
                 poll_only: false,
                 control: Arc::clone(&control),
