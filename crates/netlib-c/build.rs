@@ -4,13 +4,14 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "src/status.rs",
     "src/options.rs",
     "src/attach.rs",
     "src/endpoint.rs",
     "src/burst.rs",
     "src/packet.rs",
+    "src/packet/owned.rs",
     "src/callback.rs",
     "src/sim.rs",
 ];

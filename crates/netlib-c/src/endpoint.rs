@@ -4,10 +4,14 @@ use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use netlib::{Burst, Endpoint, MAX_COUNTERS};
+use netlib::{Burst, Endpoint, MAX_COUNTERS, Outbox};
 
 use crate::options;
 use crate::status::{Failure, guard, netlib_status};
+
+mod slots;
+
+pub(crate) use slots::{Place, Slots};
 
 /// The rings of one NF thread. Use each endpoint from one thread at a time.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct netlib_endpoint {
     thread: u16,
     counters: [u64; MAX_COUNTERS],
     counted: usize,
+    /// Packets that the NF has beyond bursts.
+    pub(crate) owned: Slots,
 }
 
 impl netlib_endpoint {
@@ -31,7 +37,8 @@ impl netlib_endpoint {
         let thread = endpoint.thread();
         let endpoint = NonNull::from(Box::leak(Box::new(endpoint)));
         let counters = [0; MAX_COUNTERS];
-        Self { burst: None, endpoint, serial: 0, serving: false, thread, counters, counted }
+        let owned = Slots::default();
+        Self { burst: None, endpoint, serial: 0, serving: false, thread, counters, counted, owned }
     }
 
     /// The burst with this number, if it is the current one.
@@ -42,6 +49,21 @@ impl netlib_endpoint {
 
     pub(crate) fn current_burst(&mut self) -> Option<&mut Burst<'static>> {
         self.burst.as_mut()
+    }
+
+    /// Makes and sends packets: with the current burst, or at once without one.
+    pub(crate) fn outbox(&mut self) -> Outbox<'_> {
+        match &mut self.burst {
+            Some(burst) => burst.outbox(),
+            // SAFETY: the box lives as long as `self`, and no burst borrows it now.
+            None => unsafe { self.endpoint.as_mut() }.outbox(),
+        }
+    }
+
+    /// Sets the time that the NF sees; only without a burst.
+    pub(crate) fn set_time(&mut self, time: Duration) {
+        // SAFETY: the box lives as long as `self`, and no burst borrows it now.
+        netlib::sim::set_time(unsafe { self.endpoint.as_mut() }, time);
     }
 
     /// The number of the current burst.

@@ -2,10 +2,17 @@
 
 use std::ffi::c_int;
 
-use netlib::{BURST, Idle, Packet, PortId, RoleId, Verdict};
+use netlib::{BURST, Idle, OwnedPacket, Packet, PortId, RoleId, Verdict};
 
-use crate::endpoint::{borrow, netlib_endpoint};
+use crate::endpoint::{Place, borrow, netlib_endpoint};
 use crate::status::{Failure, guard, netlib_status};
+
+mod owned;
+
+pub use owned::{
+    netlib_alloc, netlib_alloc_for, netlib_clone, netlib_hold, netlib_may_hold, netlib_now, netlib_release,
+    netlib_send_packet, netlib_set_ingress,
+};
 
 /// Most packets of a burst.
 pub const NETLIB_BURST: usize = 32;
@@ -32,9 +39,9 @@ pub struct netlib_packet {
     pub hop: u8,
     /// Eight bits of the flow's hash, which select a replica.
     pub hash: u8,
-    /// Index in its burst; for netlib.
+    /// Index in its burst, or number of a packet that the NF has beyond bursts; for netlib.
     pub index: u16,
-    /// Number of its burst; for netlib.
+    /// Number of its burst, or of the use of its number; for netlib.
     pub serial: u32,
     /// The endpoint that holds it; for netlib.
     pub endpoint: *mut netlib_endpoint,
@@ -64,6 +71,27 @@ impl netlib_packet {
             serial,
             endpoint: me,
         })
+    }
+
+    /// Describes a packet that the NF has beyond bursts. Its ingress port is 65535 if it has none.
+    pub(crate) fn of_owned(owned: &mut OwnedPacket, place: Place, me: *mut netlib_endpoint) -> Self {
+        let ingress = owned.ingress().map_or(u16::MAX, |port| port.0);
+        let mut packet = owned.packet();
+        Self {
+            data: packet.data_mut().as_mut_ptr(),
+            length: packet.len() as u32,
+            ingress,
+            chain: packet.chain(),
+            hop: packet.hop(),
+            hash: packet.hash(),
+            index: place.index,
+            serial: place.serial,
+            endpoint: me,
+        }
+    }
+
+    pub(crate) const fn place(&self) -> Place {
+        Place { index: self.index, serial: self.serial }
     }
 }
 
@@ -105,10 +133,12 @@ unsafe fn with<R>(
     let handle = unsafe { packet.as_mut() }.ok_or(Failure::Null("packet"))?;
     // SAFETY: the caller's promise.
     let endpoint = unsafe { borrow(handle.endpoint) }?;
-    let burst = endpoint.burst(handle.serial);
-    let mut packet = burst
-        .and_then(|burst| burst.packet(usize::from(handle.index)))
-        .ok_or(Failure::Plain(netlib_status::NETLIB_ERR_STALE))?;
+    let mut packet = if Place::is_owned(handle.index) {
+        endpoint.owned.get(handle.place()).map(OwnedPacket::packet)
+    } else {
+        endpoint.burst(handle.serial).and_then(|burst| burst.packet(usize::from(handle.index)))
+    }
+    .ok_or(Failure::Plain(netlib_status::NETLIB_ERR_STALE))?;
     let result = act(&mut packet).ok_or(Failure::Plain(netlib_status::NETLIB_ERR_SPACE))?;
     (handle.data, handle.length) = (packet.data_mut().as_mut_ptr(), packet.len() as u32);
     handle.hash = packet.hash();

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use netlib::sim::{Engine, MAX_PACKET, Outcome};
 use netlib::{MAX_COUNTERS, PortId};
@@ -183,6 +184,23 @@ pub unsafe extern "C" fn netlib_sim_take(
         }
         sim.outcomes.pop_front();
         Ok(1)
+    })
+}
+
+/// Sets what netlib_now() returns from now on, in nanoseconds. Sends the burst that the endpoint holds.
+///
+/// @return NETLIB_OK, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// As for netlib_sim_put().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_sim_set_time(sim: *mut netlib_sim, nanoseconds: u64) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let endpoint = unsafe { borrow(netlib_sim_endpoint(sim)) }?;
+        endpoint.send();
+        endpoint.set_time(Duration::from_nanos(nanoseconds));
+        Ok(netlib_status::NETLIB_OK as c_int)
     })
 }
 

@@ -133,3 +133,82 @@ fn wrong_arguments_are_errors() {
         netlib_sim_free(sim);
     }
 }
+
+/// A number for each test, of packets that the NF has beyond bursts.
+struct Queue {
+    held: Vec<netlib_packet>,
+    sent: u32,
+}
+
+/// Holds each packet until the next one comes, and answers every packet.
+unsafe extern "C" fn hold_and_answer(
+    _endpoint: *mut netlib_endpoint,
+    packet: *mut netlib_packet,
+    user: *mut c_void,
+) -> u32 {
+    // SAFETY: called by the library with its packet, and with the test's queue.
+    unsafe {
+        let queue = &mut *user.cast::<Queue>();
+        let mut answer = *packet;
+        assert_eq!(netlib_alloc_for(packet, 60, &raw mut answer), NETLIB_OK as c_int);
+        assert_eq!(((*answer.data), answer.length, answer.ingress), (0, 60, 1));
+        *answer.data = 0xaa;
+        assert_eq!(netlib_append(&raw mut answer, 4), NETLIB_OK as c_int);
+        assert_eq!(netlib_send_packet(&raw const answer, NETLIB_NEXT), NETLIB_OK as c_int);
+        assert_eq!(
+            netlib_send_packet(&raw const answer, NETLIB_NEXT),
+            NETLIB_ERR_STALE as c_int,
+            "sent twice"
+        );
+        assert_eq!(netlib_release(&raw const answer), NETLIB_ERR_STALE as c_int);
+        let mut copy = *packet;
+        assert_eq!(netlib_clone(packet, &raw mut copy), NETLIB_OK as c_int);
+        assert_eq!(*copy.data, *(*packet).data);
+        assert_eq!(netlib_release(&raw const copy), NETLIB_OK as c_int);
+        let mut held = *packet;
+        assert_eq!(netlib_hold(packet, &raw mut held), NETLIB_OK as c_int);
+        assert_eq!(netlib_hold(packet, &raw mut copy), NETLIB_ERR_STALE as c_int, "held twice");
+        assert_eq!(netlib_append(packet, 1), NETLIB_ERR_STALE as c_int);
+        queue.held.push(held);
+        if queue.held.len() > 1 {
+            let first = queue.held.remove(0);
+            assert_eq!(netlib_send_packet(&raw const first, NETLIB_NEXT), NETLIB_OK as c_int);
+            queue.sent += 1;
+        }
+        NETLIB_DROP
+    }
+}
+
+#[test]
+fn an_nf_answers_packets_and_holds_them_beyond_their_burst() {
+    let sim = simulator();
+    let mut queue = Queue { held: Vec::new(), sent: 0 };
+    for n in 0..3 {
+        assert_eq!(put(sim, &[n; 60]), NETLIB_OK as c_int);
+        // SAFETY: a live simulator; the queue outlives the call.
+        let ran = unsafe { netlib_sim_run(sim, Some(hold_and_answer), (&raw mut queue).cast()) };
+        assert_eq!(ran, NETLIB_OK as c_int);
+        let answer = take(sim).unwrap();
+        assert_eq!((answer.0, answer.1[0], answer.1.len()), (NETLIB_NEXT, 0xaa, 64));
+        assert_eq!(take(sim), (n > 0).then(|| (NETLIB_NEXT, vec![n - 1; 60])));
+        assert_eq!(take(sim), None);
+    }
+    assert_eq!((queue.held.len(), queue.sent), (1, 2));
+    let mut made = queue.held[0];
+    // SAFETY: a live simulator, and its endpoint between bursts.
+    unsafe {
+        let endpoint = netlib_sim_endpoint(sim);
+        assert_eq!(netlib_alloc(endpoint, 20_000, &raw mut made), NETLIB_ERR_SPACE as c_int);
+        assert_eq!(netlib_alloc(endpoint, 60, &raw mut made), NETLIB_OK as c_int);
+        assert_eq!(made.ingress, u16::MAX);
+        assert_eq!(netlib_set_ingress(&raw mut made, 1), NETLIB_OK as c_int);
+        assert_eq!(netlib_send_packet(&raw const made, 0x2_0001), NETLIB_OK as c_int);
+        assert_eq!(netlib_alloc(null_mut(), 60, &raw mut made), NETLIB_ERR_NULL as c_int);
+        assert_eq!(netlib_may_hold(endpoint), 511);
+        assert_eq!(netlib_sim_set_time(sim, 5_000_000_000), NETLIB_OK as c_int);
+        assert_eq!((netlib_now(endpoint), netlib_now(null_mut())), (5_000_000_000, 0));
+    }
+    assert_eq!(take(sim), Some((0x2_0001, vec![0; 60])));
+    // SAFETY: not used any more.
+    unsafe { netlib_sim_free(sim) };
+}
