@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"runtime"
+	"time"
 	"unsafe"
 )
 
@@ -22,7 +23,8 @@ type Simulator struct {
 	// Endpoint is the NF's only one.
 	Endpoint *Endpoint
 
-	sim *C.netlib_sim
+	sim  *C.netlib_sim
+	rest []Outcome
 }
 
 // NewSimulator numbers ports and roles in the order of the lists.
@@ -34,7 +36,7 @@ func NewSimulator(ports, roles []string) (*Simulator, error) {
 	if err := check(C.netlib_sim_new(&portList[0], &rolesList[0], &sim)); err != nil {
 		return nil, err
 	}
-	simulator := &Simulator{newEndpoint(C.netlib_sim_endpoint(sim)), sim}
+	simulator := &Simulator{Endpoint: newEndpoint(C.netlib_sim_endpoint(sim)), sim: sim}
 	runtime.SetFinalizer(simulator, func(s *Simulator) { C.netlib_sim_free(s.sim) })
 	return simulator, nil
 }
@@ -55,13 +57,35 @@ func (s *Simulator) Inject(function func(*Packet) Verdict, ingress uint16, frame
 	if err := s.Endpoint.send(); err != nil {
 		return Outcome{}, err
 	}
-	room := make([]byte, 16384)
-	length, verdict := C.size_t(len(room)), C.uint32_t(0)
-	taken := C.netlib_sim_take(s.sim, (*C.uint8_t)(unsafe.Pointer(&room[0])), &length, &verdict)
-	if err := check(taken); err != nil {
+	sent, err := s.Taken()
+	if err != nil || len(sent) == 0 {
 		return Outcome{}, err
 	}
-	return Outcome{Verdict(verdict), room[:length]}, nil
+	s.rest = append(s.rest, sent[1:]...)
+	return sent[0], nil
+}
+
+// Taken is all that the NF has sent and Inject has not returned: what it has made, and what it had held.
+func (s *Simulator) Taken() ([]Outcome, error) {
+	sent := s.rest
+	s.rest = nil
+	for {
+		room := make([]byte, 16384)
+		length, verdict := C.size_t(len(room)), C.uint32_t(0)
+		taken := C.netlib_sim_take(s.sim, (*C.uint8_t)(unsafe.Pointer(&room[0])), &length, &verdict)
+		if err := check(taken); err != nil {
+			return nil, err
+		}
+		if taken == 0 {
+			return sent, nil
+		}
+		sent = append(sent, Outcome{Verdict(verdict), room[:length]})
+	}
+}
+
+// SetTime sets what Now returns from now on.
+func (s *Simulator) SetTime(now time.Duration) error {
+	return check(C.netlib_sim_set_time(s.sim, C.uint64_t(now.Nanoseconds())))
 }
 
 // Counter is one of the NF's own counters.

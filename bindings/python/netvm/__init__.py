@@ -2,7 +2,7 @@
 
 from .abi import DROP, NEXT, NetlibError, drop_flow, skip_flow, to_port, to_role
 from .client import ApiError, Client
-from .nf import Burst, Packet, run
+from .nf import Burst, OwnedPacket, Packet, run
 from .simulator import Outcome, Simulator
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Client",
     "NetlibError",
     "Outcome",
+    "OwnedPacket",
     "Packet",
     "Simulator",
     "drop_flow",

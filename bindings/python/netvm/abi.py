@@ -7,6 +7,7 @@ import struct
 
 BURST = 32
 END = -1
+ERR_SPACE = -8
 NEXT = 0
 DROP = 0x10000
 
@@ -87,6 +88,16 @@ def library():
         ("netlib_trim_front", ctypes.c_int, [pointer, size]),
         ("netlib_truncate", ctypes.c_int, [pointer, size]),
         ("netlib_set_hash", ctypes.c_int, [pointer, ctypes.c_uint8]),
+        ("netlib_alloc", ctypes.c_int, [pointer, size, pointer]),
+        ("netlib_alloc_for", ctypes.c_int, [pointer, size, pointer]),
+        ("netlib_clone", ctypes.c_int, [pointer, pointer]),
+        ("netlib_hold", ctypes.c_int, [pointer, pointer]),
+        ("netlib_send_packet", ctypes.c_int, [pointer, ctypes.c_uint32]),
+        ("netlib_release", ctypes.c_int, [pointer]),
+        ("netlib_set_ingress", ctypes.c_int, [pointer, ctypes.c_uint16]),
+        ("netlib_may_hold", size, [pointer]),
+        ("netlib_now", ctypes.c_uint64, [pointer]),
+        ("netlib_sim_set_time", ctypes.c_int, [pointer, ctypes.c_uint64]),
         ("netlib_last_error", text, []),
         ("netlib_sim_new", ctypes.c_int, [pointer, pointer, pointer]),
         ("netlib_sim_free", None, [pointer]),

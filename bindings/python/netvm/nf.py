@@ -56,9 +56,27 @@ class Packet:
         """Shortens the packet."""
         self._change(abi.library().netlib_truncate, length)
 
+    def alloc(self, length):
+        """A new packet of zero bytes in this one's place: with its ingress port and its hop. None if no buffer is
+        free."""
+        return self._burst._own(abi.library().netlib_alloc_for, self._at(), length)
+
+    def copy(self):
+        """A copy of the packet. None if no buffer is free."""
+        return self._burst._own(abi.library().netlib_clone, self._at())
+
+    def hold(self):
+        """Keeps the packet beyond the burst; the verdict on it is ignored, and this object must not be used any more.
+        None if `hold` of the [[nf]] allows no further one."""
+        self._release()
+        return self._burst._own(abi.library().netlib_hold, self._at())
+
+    def _at(self):
+        return self._burst._address_of(self.index)
+
     def _change(self, function, count):
         self._release()
-        at = self._burst._address_of(self.index)
+        at = self._at()
         abi.check(function(at, count))
         raw = abi.PACKET.unpack(ctypes.string_at(at, abi.PACKET.size))
         self._address, self._length = raw[0], raw[1]
@@ -67,6 +85,42 @@ class Packet:
         if self._data is not None:
             self._data.release()
             self._data = None
+
+
+class OwnedPacket(Packet):
+    """A packet that the NF has made, copied or holds, over any number of bursts: until it is sent, or dropped, which
+    frees it."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, burst, own):
+        self._own = own
+        super().__init__(burst, abi.PACKET.unpack(own))
+
+    def set_ingress(self, port):
+        """Makes the packet count as received by this port, if it is one that the NF has made."""
+        abi.check(abi.library().netlib_set_ingress(self._at(), port))
+        self.ingress = port
+
+    def send(self, verdict):
+        """Sends the packet by a verdict: before the packets of the burst, or at once between bursts."""
+        self._release()
+        own, self._own = self._own, None
+        abi.check(abi.library().netlib_send_packet(ctypes.addressof(own), verdict))
+
+    def hold(self):
+        """It is held already."""
+        return self
+
+    def _at(self):
+        if self._own is None:
+            raise ValueError("the packet was sent")
+        return ctypes.addressof(self._own)
+
+    def __del__(self):
+        if getattr(self, "_own", None) is not None and self._burst._is_open():
+            self._release()
+            abi.library().netlib_release(ctypes.addressof(self._own))
 
 
 class Burst:
@@ -90,6 +144,18 @@ class Burst:
 
     def __iter__(self):
         return iter(self._packets)
+
+    def alloc(self, length):
+        """A new packet of zero bytes without ingress port: send it out of a port. None if no buffer is free."""
+        return self._own(self._lib.netlib_alloc, self._endpoint, length)
+
+    def now(self):
+        """Seconds since the NF attached; in a simulator, what the test has set."""
+        return self._lib.netlib_now(self._endpoint) / 1e9
+
+    def may_hold(self):
+        """Number of further packets that the NF may hold."""
+        return self._lib.netlib_may_hold(self._endpoint)
 
     def port(self, name):
         """The number of the port with this name; KeyError if there is none."""
@@ -146,6 +212,22 @@ class Burst:
             raise
         self.send()
 
+    def _own(self, function, *arguments):
+        """The packet that a function makes; None if there is no room for it."""
+        own = (ctypes.c_char * abi.PACKET.size)()
+        status = function(*arguments, ctypes.addressof(own))
+        if status == abi.ERR_SPACE:
+            return None
+        abi.check(status)
+        return OwnedPacket(self, own)
+
+    def _is_open(self):
+        return self._endpoint is not None
+
+    def close(self):
+        """The endpoint is gone, and with it all packets."""
+        self._endpoint = None
+
     def _number(self, function, name):
         number = ctypes.c_uint16()
         if function(self._endpoint, name.encode(), ctypes.byref(number)) != 0:
@@ -179,8 +261,8 @@ def run(name, packet=None, burst=None, counters=(), **options):
     stopped = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.append(True))
+    received = Burst(lib.netlib_get_endpoint(nf, 0))
     try:
-        received = Burst(lib.netlib_get_endpoint(nf, 0))
         # Short, so that signals are seen.
         while not stopped and received.receive(100_000):
             if packet is not None:
@@ -189,6 +271,7 @@ def run(name, packet=None, burst=None, counters=(), **options):
                 burst(received)
                 received.send()
     finally:
+        received.close()
         lib.netlib_detach(nf)
     del texts
 

@@ -44,6 +44,15 @@ class Simulator:
                 outcomes.extend(self._taken())
         return outcomes
 
+    def exchange(self, function, ingress, frame):
+        """Gives the frame to the function, and returns the outcomes of all that the NF sends: of the frame itself, if
+        the NF does not hold it, then of what it has made and what it had held."""
+        return self.inject_all(function, [(ingress, frame)])
+
+    def set_time(self, seconds):
+        """Sets what `burst.now()` returns from now on."""
+        abi.check(self._lib.netlib_sim_set_time(self._sim, round(seconds * 1e9)))
+
     def counter(self, index):
         """One of the NF's own counters."""
         return self._lib.netlib_sim_counter(self._sim, index)
@@ -59,5 +68,6 @@ class Simulator:
 
     def __del__(self):
         if getattr(self, "_sim", None):
+            self.burst.close()
             self._lib.netlib_sim_free(self._sim)
             self._sim = None

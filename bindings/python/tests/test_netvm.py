@@ -55,6 +55,44 @@ class SimulatorTest(unittest.TestCase):
         self.assertEqual([outcome.data for outcome in outcomes], [frame for _, frame in frames])
         self.assertEqual(self.simulator.counter(0), 100)
 
+    def test_packets_that_it_makes(self):
+        def answer(packet):
+            made = packet.alloc(60)
+            self.assertEqual((bytes(made.data), made.ingress), (bytes(60), 1))
+            made.data[:2] = b"hi"
+            made.append(2)
+            made.send(netvm.to_port(packet.ingress))
+            with self.assertRaises(ValueError):
+                made.send(netvm.NEXT)
+            copy = packet.copy()
+            self.assertEqual(bytes(copy.data), bytes(packet.data))
+            return netvm.DROP
+
+        for _ in range(500):
+            dropped, made = self.simulator.exchange(answer, 1, b"x" * 60)
+            self.assertEqual(dropped, (netvm.DROP, b"x" * 60))
+            self.assertEqual((made.verdict, made.data[:60]), (netvm.to_port(1), b"hi" + bytes(58)))
+        made = self.simulator.burst.alloc(100)
+        made.set_ingress(1)
+        self.assertEqual((len(made), made.ingress), (100, 1))
+        self.assertIsNone(self.simulator.burst.alloc(60_000))
+
+    def test_packets_that_it_holds(self):
+        queue = []
+
+        def delay(packet):
+            queue.append(packet.hold())
+            if len(queue) > 2:
+                queue.pop(0).send(netvm.NEXT)
+            return netvm.DROP
+
+        frames = [bytes([n]) * 60 for n in range(200)]
+        sent = [outcome.data for frame in frames for outcome in self.simulator.exchange(delay, 0, frame)]
+        self.assertEqual(sent, frames[:-2])
+        self.assertEqual(self.simulator.burst.may_hold(), 510)
+        self.simulator.set_time(7.5)
+        self.assertEqual(self.simulator.burst.now(), 7.5)
+
     def test_names(self):
         burst = self.simulator.burst
         self.assertEqual((burst.port("wan"), burst.role("audit")), (1, 0))

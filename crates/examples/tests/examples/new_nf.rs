@@ -82,6 +82,14 @@ fn go() {
     // Go's build cache does not see what pkg-config says, and would link what another test installed.
     let flags = format!("-L{}", project.path.join("netlib/lib").display());
     project.follow(&[("CGO_LDFLAGS", Path::new(&flags))]);
+
+    // The package's own tests, with what these steps have installed.
+    let library = project.path.join("netlib/lib");
+    let mut command = Command::new("go");
+    command.args(["test", "-count=1", "."]).current_dir(root().join("bindings/go"));
+    command.env("PKG_CONFIG_PATH", library.join("pkgconfig")).env("LD_LIBRARY_PATH", &library);
+    let said = good(command.env("CGO_LDFLAGS", flags));
+    assert!(said.starts_with("ok"), "{said}");
 }
 
 #[test]
