@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod neighbour;
+mod oversize;
 mod prefixes;
 mod router;
 mod routes;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -41,6 +43,14 @@ pub struct Args {
     /// Drop frames that are not addressed to the router's MAC address [default: route all frames]
     #[arg(long)]
     pub only_mine: bool,
+    /// The router's own addresses, at most one IPv4 and one IPv6: senders of packets that expire, or are too long, get
+    /// ICMP errors from them [default: such packets are dropped in silence]
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
+    pub address: Vec<IpAddr>,
+    /// MTU of the links behind the ports: longer IPv4 packets are cut into fragments, unless they forbid it (DF); those
+    /// and IPv6 packets are dropped [default: not checked]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=9000))]
+    pub mtu: Option<u16>,
     /// Size of each thread's flow cache
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: u32,

@@ -1,16 +1,21 @@
 //! The router: packets in, rewritten packets with a port verdict out.
 
-use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict};
+use std::net::IpAddr;
+
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Outbox, Packet, PortId, ThreadContext, Verdict};
 use netvm_nf_common::{LruTable, View};
 use netvm_wire::checksum::internet_checksum;
+use netvm_wire::fragment::Cut;
+use netvm_wire::reply::{MAX_ANSWER, Reason, Undelivered};
 use netvm_wire::rewrite::{self, TtlError};
-use netvm_wire::{Address, EtherType, FiveTuple, Headers, Network, VlanId};
+use netvm_wire::{Address, EtherType, FiveTuple, Headers, MacAddr, Network, VlanId};
 
 use crate::neighbour::{self, SOLICITATION};
+use crate::oversize::{Fit, exceeds, fragment};
 use crate::{Args, NextHop, Routes};
 
 /// The NF's counters, in the order of `Counter`.
-pub const COUNTERS: [&str; 11] = [
+pub const COUNTERS: [&str; 14] = [
     "routed",
     "looked-up",
     "answered",
@@ -22,6 +27,9 @@ pub const COUNTERS: [&str; 11] = [
     "not-ip",
     "malformed",
     "flows",
+    "fragmented",
+    "too-long",
+    "errors-sent",
 ];
 
 #[derive(Clone, Copy)]
@@ -37,7 +45,22 @@ enum Counter {
     NotIp,
     Malformed,
     Flows,
+    Fragmented,
+    TooLong,
+    ErrorsSent,
 }
+
+/// Why a packet is not delivered: what its sender is told, and what counts it.
+#[derive(Clone, Copy)]
+struct Undeliverable {
+    reason: Reason,
+    counter: Counter,
+}
+
+/// Most ICMP errors that a thread sends in a tick, of which a second has ten.
+const ERRORS_PER_TICK: u32 = 10;
+/// Most bytes of headers that errors look at.
+const HEADER_BYTES: usize = 256;
 
 /// A thread's router.
 #[derive(Debug)]
@@ -48,6 +71,8 @@ pub struct Router {
     ports: Vec<Option<PortId>>,
     /// Cached next hops of recent flows.
     flows: LruTable<FiveTuple, Option<u32>>,
+    /// ICMP errors that may be sent until the next tick (RFC 1812 section 4.3.2.8).
+    errors_left: u32,
     counters: [u64; COUNTERS.len()],
 }
 
@@ -56,7 +81,8 @@ impl Router {
     #[must_use]
     pub fn new(args: Args, routes: View<Routes>, context: &ThreadContext<'_>) -> Self {
         let flows = LruTable::new(args.flows as usize);
-        let mut this = Self { args, routes, ports: Vec::new(), flows, counters: [0; COUNTERS.len()] };
+        let (ports, counters) = (Vec::new(), [0; COUNTERS.len()]);
+        let mut this = Self { args, routes, ports, flows, errors_left: ERRORS_PER_TICK, counters };
         this.look_up_ports(context);
         this
     }
@@ -86,8 +112,41 @@ impl Router {
         next_hop
     }
 
+    /// Tells the sender why its packet is dropped, if the router has an address, and discards the packet.
+    #[cold]
+    fn answer(&mut self, packet: &Packet<'_>, outbox: &mut Outbox<'_>, why: Undeliverable) -> Verdict {
+        let frame = packet.data();
+        let error = |answer: &mut [u8]| {
+            let undelivered = Undelivered::of(&frame[..frame.len().min(HEADER_BYTES)], frame.len())?;
+            self.args
+                .address
+                .iter()
+                .find_map(|address: &IpAddr| undelivered.error(*address, why.reason, answer))
+        };
+        let mut answer = [0; MAX_ANSWER];
+        if self.errors_left > 0
+            && let Some(length) = error(&mut answer)
+            && let Some(mut made) = outbox.alloc_for(packet, length)
+        {
+            made.data_mut().copy_from_slice(&answer[..length]);
+            let sender = MacAddr(made.data().first_chunk().copied().unwrap_or_default());
+            if rewrite::set_macs(made.data_mut(), sender, self.args.mac).is_ok() {
+                outbox.send(made, Verdict::Port(packet.ingress()));
+                self.errors_left -= 1;
+                self.counters[Counter::ErrorsSent as usize] += 1;
+            }
+        }
+        self.discard(why.counter)
+    }
+
     #[inline]
-    fn route(&mut self, packet: &mut Packet<'_>, headers: &Headers, tuple: FiveTuple) -> Verdict {
+    fn route(
+        &mut self,
+        packet: &mut Packet<'_>,
+        outbox: &mut Outbox<'_>,
+        headers: &Headers,
+        tuple: FiveTuple,
+    ) -> Verdict {
         let key = headers.key();
         if self.args.only_mine && key.destination_mac != self.args.mac {
             return self.discard(Counter::NotMine);
@@ -102,9 +161,18 @@ impl Router {
         let Some(port) = self.ports.get(number as usize).copied().flatten() else {
             return self.discard(Counter::NoPort);
         };
+        if let Some(mtu) = self.args.mtu.filter(|mtu| exceeds(packet, headers, *mtu))
+            && Cut::of(packet.data(), headers, mtu).is_none()
+        {
+            let why = Undeliverable { reason: Reason::TooLong(mtu), counter: Counter::TooLong };
+            return self.answer(packet, outbox, why);
+        }
         match rewrite::decrement_ttl(packet.data_mut(), headers) {
             Ok(_) => {}
-            Err(TtlError::Expired) => return self.discard(Counter::Expired),
+            Err(TtlError::Expired) => {
+                let why = Undeliverable { reason: Reason::Expired, counter: Counter::Expired };
+                return self.answer(packet, outbox, why);
+            }
             Err(TtlError::NotIp | TtlError::FrameTooShort) => return self.malformed(),
         }
         let Some(NextHop { mac, vlan, .. }) = self.routes.get().next_hops().get(number as usize) else {
@@ -115,6 +183,13 @@ impl Router {
         {
             return self.discard(Counter::NotForwarded);
         }
+        if let Some(mtu) = self.args.mtu.filter(|mtu| exceeds(packet, headers, *mtu)) {
+            match fragment(packet, outbox, mtu, port) {
+                Fit::Whole => {}
+                Fit::Fragmented => self.counters[Counter::Fragmented as usize] += 1,
+                Fit::TooLong | Fit::NoBuffer => return self.discard(Counter::TooLong),
+            }
+        }
         self.counters[Counter::Routed as usize] += 1;
         Verdict::Port(port)
     }
@@ -124,9 +199,9 @@ impl Router {
     }
 }
 
-impl NetworkFunction for Router {
+impl Router {
     #[inline]
-    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+    fn handle(&mut self, packet: &mut Packet<'_>, outbox: &mut Outbox<'_>) -> Verdict {
         let Ok(headers) = netvm_wire::parse(packet.data()) else {
             return self.malformed();
         };
@@ -140,18 +215,20 @@ impl NetworkFunction for Router {
             return Verdict::Port(packet.ingress());
         }
         match headers.five_tuple() {
-            Some(tuple) => self.route(packet, &headers, tuple),
+            Some(tuple) => self.route(packet, outbox, &headers, tuple),
             None => self.discard(Counter::NotIp),
         }
     }
+}
 
+impl NetworkFunction for Router {
     #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         if self.routes.refresh() {
             self.flows.clear();
             self.look_up_ports(&burst.context());
         }
-        burst.for_each(|packet| self.packet(packet));
+        burst.for_each_with(|mut packet, outbox| self.handle(&mut packet, outbox));
     }
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
@@ -159,6 +236,7 @@ impl NetworkFunction for Router {
     }
 
     fn tick(&mut self) {
+        self.errors_left = ERRORS_PER_TICK;
         self.routes.tick();
     }
 

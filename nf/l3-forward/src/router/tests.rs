@@ -139,6 +139,84 @@ fn drops_are_counted_by_reason() {
     assert_eq!(counters(&nf), expected);
 }
 
+/// A datagram with this time to live.
+fn datagram(to: &str, ttl: u8, payload: &[u8]) -> Vec<u8> {
+    let from = if to.starts_with('[') { "[2001:db8::1]:9" } else { "192.0.2.1:9" };
+    built(&base(from, to).ttl(ttl).udp(9, 80).payload(payload))
+}
+
+#[test]
+fn senders_of_expired_packets_get_errors_from_the_routers_address_at_a_bounded_rate() {
+    let (mut simulator, mut nf) = with(&["--address", "192.0.2.254,2001:db8::fe"]);
+    for (to, own, kind) in [("10.1.1.1:80", "192.0.2.254", (11, 0)), ("[fd00::1]:80", "2001:db8::fe", (3, 0))]
+    {
+        let expired = datagram(to, 1, b"x");
+        let sent = simulator.exchange(&mut nf, &[(LEFT, &expired)]);
+        let [error, dropped] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!((dropped.verdict, &dropped.bytes), (Verdict::Drop, &expired));
+        let headers = netvm_wire::parse(&error.bytes).unwrap();
+        let key = headers.key();
+        assert_eq!((error.verdict, key.icmp_type, key.icmp_code), (Verdict::Port(LEFT), kind.0, kind.1));
+        assert_eq!((key.source.to_ip().to_string(), key.source_mac), (own.to_owned(), OWN));
+        assert_eq!(key.destination_mac, netvm_wire::parse(&expired).unwrap().key().source_mac);
+        assert_eq!(verify(&error.bytes, &headers), Ok(()));
+        // An error gets none.
+        let mut again = error.bytes.clone();
+        again[..6].copy_from_slice(&OWN.octets());
+        assert!(simulator.exchange(&mut nf, &[(LEFT, &again)]).len() == 1);
+    }
+    let expired = datagram("10.1.1.1:80", 1, b"x");
+    let flood = vec![(LEFT, &expired[..]); 50];
+    assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50 + 8, "ten a tick");
+    simulator.advance(&mut nf, std::time::Duration::from_millis(100));
+    assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50 + 10);
+    // Without an address, in silence.
+    let (mut simulator, mut nf) = with(&[]);
+    assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50);
+}
+
+#[test]
+fn packets_longer_than_the_mtu_are_cut_or_reported() {
+    let (mut simulator, mut nf) = with(&["--mtu", "600", "--address", "192.0.2.254,2001:db8::fe"]);
+    let payload: Vec<u8> = (0..1500u32).map(|n| n as u8).collect();
+    let mut long = datagram("10.1.1.1:80", 64, &payload);
+    long[20] = 0;
+    let header = netvm_wire::checksum::internet_checksum(&[&long[14..24], &[0, 0], &long[26..34]].concat());
+    long[24..26].copy_from_slice(&header.to_be_bytes());
+    let sent = simulator.exchange(&mut nf, &[(LEFT, &long)]);
+    assert_eq!(sent.len(), 3, "{sent:?}");
+    let mut whole = Vec::new();
+    for (n, fragment) in sent.iter().enumerate() {
+        assert_eq!(fragment.verdict, Verdict::Port(RIGHT));
+        assert!(fragment.bytes.len() <= 614 && fragment.bytes[..6] == HOST.octets());
+        assert_eq!((fragment.bytes[22], fragment.bytes[20] & 0x20 != 0), (63, n < 2));
+        assert_eq!(netvm_wire::checksum::internet_checksum(&fragment.bytes[14..34]), 0);
+        whole.extend_from_slice(&fragment.bytes[34..]);
+    }
+    assert_eq!(whole, long[34..], "in order");
+    // One that must not be cut, and IPv6.
+    long[20] = 0x40;
+    let header = netvm_wire::checksum::internet_checksum(&[&long[14..24], &[0, 0], &long[26..34]].concat());
+    long[24..26].copy_from_slice(&header.to_be_bytes());
+    for (frame, kind) in [(long, (3, 4)), (datagram("[fd00::1]:80", 64, &payload), (2, 0))] {
+        let sent = simulator.exchange(&mut nf, &[(LEFT, &frame)]);
+        let [error, dropped] = &sent[..] else { panic!("{sent:?}") };
+        let headers = netvm_wire::parse(&error.bytes).unwrap();
+        assert_eq!((headers.key().icmp_type, headers.key().icmp_code), kind);
+        assert_eq!(error.bytes[headers.l4_offset().unwrap() + 6..][..2], 600u16.to_be_bytes());
+        assert_eq!((dropped.verdict, &dropped.bytes), (Verdict::Drop, &frame));
+    }
+    let expected = [
+        ("routed", 1),
+        ("looked-up", 2),
+        ("flows", 2),
+        ("fragmented", 1),
+        ("too-long", 2),
+        ("errors-sent", 2),
+    ];
+    assert_eq!(counters(&nf), expected);
+}
+
 #[test]
 fn a_flow_is_looked_up_once() {
     let (mut simulator, mut nf) = with(&["--flows", "2"]);
