@@ -1,8 +1,7 @@
 //! A learning Ethernet switch.
 //!
-//! It learns the port of each station (source address) per VLAN and sends frames to known stations by their port. A
-//! packet has one verdict, so a frame cannot leave by several ports: frames that a switch would flood go to one port,
-//! see [`Args::flood_port`].
+//! It learns the port of each station (source address) per VLAN and sends frames to known stations by their port.
+//! Others it floods: each port gets a copy, or one port alone, see [`Args::flood_port`].
 #![forbid(unsafe_code)]
 
 mod frame;
@@ -26,7 +25,8 @@ pub struct Args {
     /// The switch's ports, at least two; frames from other ports are dropped
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', required = true)]
     pub ports: Vec<String>,
-    /// Port for frames with an unknown or group destination [default with two ports: the other one]
+    /// The only port for frames with an unknown or group destination, such as an uplink [default: a copy to each port
+    /// but the ingress port]
     #[arg(long, value_name = "PORT")]
     pub flood_port: Option<String>,
     /// Ageing time of a silent station in seconds (IEEE 802.1Q recommends 300)
@@ -48,11 +48,6 @@ impl Args {
     pub fn check(&self) -> Result<(), Failure> {
         if self.ports.len() < 2 {
             return Err(Failure::Usage("--ports: a switch needs at least two ports"));
-        }
-        if self.ports.len() > 2 && self.flood_port.is_none() {
-            return Err(Failure::Usage(
-                "--flood-port is needed with more than two ports: a frame cannot leave by several",
-            ));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The switch: frames in, a port verdict for each out.
 
-use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Outbox, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::LruTable;
 use netvm_wire::MacAddr;
 
@@ -8,7 +8,7 @@ use crate::Args;
 use crate::frame::Frame;
 
 /// The NF's counters, in the order of `Counter`.
-pub const COUNTERS: [&str; 10] = [
+pub const COUNTERS: [&str; 11] = [
     "forwarded",
     "flooded",
     "filtered",
@@ -19,6 +19,7 @@ pub const COUNTERS: [&str; 10] = [
     "moved",
     "evicted",
     "stations",
+    "not-copied",
 ];
 
 #[derive(Clone, Copy)]
@@ -33,6 +34,7 @@ enum Counter {
     Moved,
     Evicted,
     Stations,
+    NotCopied,
 }
 
 /// A thread's switch, with the stations that this thread has seen.
@@ -103,28 +105,46 @@ impl Switch {
         }
     }
 
-    /// The verdict for a frame that a switch would flood to all ports but `ingress`.
-    fn flood(&mut self, ingress: PortId) -> Verdict {
-        let only = match (self.flood_port, self.ports.as_slice()) {
-            (Some(port), _) => Some(port),
-            (None, [a, b]) => Some(if *a == ingress { *b } else { *a }),
-            (None, _) => None,
-        };
-        match only {
-            Some(port) if port != ingress => {
+    /// Sends a frame to all ports but the one that received it, or to the flood port alone. Each port but the last gets
+    /// a copy.
+    fn flood(&mut self, packet: &Packet<'_>, outbox: &mut Outbox<'_>) -> Verdict {
+        let ingress = packet.ingress();
+        if let Some(port) = self.flood_port {
+            if port == ingress {
+                return self.discard(Counter::Filtered);
+            }
+            self.count(Counter::Flooded);
+            return Verdict::Port(port);
+        }
+        let mut last = None;
+        for n in 0..self.ports.len() {
+            let port = self.ports[n];
+            if port == ingress {
+                continue;
+            }
+            if let Some(before) = last.replace(port) {
+                match outbox.clone_of(packet) {
+                    Some(copy) => outbox.send(copy, Verdict::Port(before)),
+                    None => self.count(Counter::NotCopied),
+                }
+            }
+        }
+        match last {
+            Some(port) => {
                 self.count(Counter::Flooded);
                 Verdict::Port(port)
             }
-            _ => self.discard(Counter::Filtered),
+            None => self.discard(Counter::Filtered),
         }
     }
 
     #[inline]
-    fn switch(&mut self, bytes: &[u8], ingress: PortId) -> Verdict {
+    fn switch(&mut self, packet: &Packet<'_>, outbox: &mut Outbox<'_>) -> Verdict {
+        let ingress = packet.ingress();
         if !self.ports.contains(&ingress) {
             return self.discard(Counter::NotAPort);
         }
-        let Some(frame) = Frame::read(bytes) else {
+        let Some(frame) = Frame::read(packet.data()) else {
             self.count(Counter::Malformed);
             return self.args.malformed.verdict();
         };
@@ -136,7 +156,7 @@ impl Switch {
             return self.discard(Counter::Reserved);
         }
         if frame.destination.is_multicast() {
-            return self.flood(ingress);
+            return self.flood(packet, outbox);
         }
         let oldest = self.now.saturating_sub(self.age);
         let known = self.stations.peek(&(frame.vlan, frame.destination));
@@ -147,21 +167,16 @@ impl Switch {
                 self.count(Counter::Forwarded);
                 Verdict::Port(port)
             }
-            _ => self.flood(ingress),
+            _ => self.flood(packet, outbox),
         }
     }
 }
 
 impl NetworkFunction for Switch {
     #[inline]
-    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-        self.switch(packet.data(), packet.ingress())
-    }
-
-    #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         self.now = clock::cycles();
-        burst.for_each(|packet| self.packet(packet));
+        burst.for_each_with(|packet, outbox| self.switch(&packet, outbox));
     }
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
@@ -301,10 +316,24 @@ mod tests {
     }
 
     #[test]
+    fn frames_for_all_leave_by_every_other_port() {
+        let (mut simulator, mut nf) = with(&["--ports", "a,b,c,up"]);
+        let mut broadcast = frame(1, 0, 0);
+        broadcast[..6].fill(0xff);
+        for (ingress, others) in [(B, [A, C, UP]), (UP, [A, B, C])] {
+            for bytes in [&broadcast, &frame(2, 9, 0)] {
+                let sent = simulator.exchange(&mut nf, &[(ingress, bytes)]);
+                let ports: Vec<_> = sent.iter().map(|outcome| outcome.verdict).collect();
+                assert_eq!(ports, others.map(Verdict::Port));
+                assert!(sent.iter().all(|outcome| outcome.bytes == *bytes));
+            }
+        }
+        assert_eq!((counter(&nf, "flooded"), counter(&nf, "not-copied")), (4, 0));
+    }
+
+    #[test]
     fn wrong_options_are_refused() {
         let check = |args: &[&str]| Args::try_parse_from([&["nf"], args].concat()).unwrap().check();
-        let error = check(&["--ports", "a,b,c"]).unwrap_err();
-        assert!(error.to_string().contains("--flood-port"), "{error}");
         assert!(check(&["--ports", "a"]).is_err() && check(&["--ports", "a,b"]).is_ok());
     }
 
