@@ -1,7 +1,8 @@
 //! The firewall: packets in, allow or deny out, by rules, cached decisions and flow states.
 
-use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, PortId, ThreadContext, Verdict, clock};
+use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Outbox, Packet, PortId, ThreadContext, Verdict, clock};
 use netvm_nf_common::{LruTable, View};
+use netvm_wire::reply::{MAX_ANSWER, Undelivered};
 use netvm_wire::{ConnState, EtherType, FiveTuple, Headers, IpProto, Network, Transport};
 
 use crate::flow::FlowOf;
@@ -9,7 +10,7 @@ use crate::states::Lookup;
 use crate::{Action, Args, Rules, States, Subject};
 
 /// The NF's counters, in the order of `Counter`.
-pub const COUNTERS: [&str; 11] = [
+pub const COUNTERS: [&str; 12] = [
     "allowed",
     "established",
     "denied",
@@ -21,6 +22,7 @@ pub const COUNTERS: [&str; 11] = [
     "states",
     "evicted",
     "invalid",
+    "answered",
 ];
 
 #[derive(Clone, Copy)]
@@ -36,7 +38,14 @@ enum Counter {
     States,
     Evicted,
     Invalid,
+    Answered,
 }
+
+/// Most answers to rejected packets that a thread sends in a tick, of which a second has ten: a flood of them causes no
+/// flood of answers (RFC 1812 section 4.3.2.8).
+const ANSWERS_PER_TICK: u32 = 100;
+/// Most bytes of headers that answers look at.
+const HEADER_BYTES: usize = 256;
 
 /// A thread's firewall.
 #[derive(Debug)]
@@ -50,6 +59,8 @@ pub struct Firewall {
     /// Cached decisions of recent packets.
     decisions: LruTable<Subject, Action>,
     states: Option<States>,
+    /// Answers that may be sent until the next tick.
+    answers_left: u32,
     now: u64,
     counters: [u64; COUNTERS.len()],
 }
@@ -64,6 +75,7 @@ impl Firewall {
             ingress: Vec::new(),
             decisions: LruTable::new(args.flows as usize),
             states,
+            answers_left: ANSWERS_PER_TICK,
             now: clock::cycles(),
             counters: [0; COUNTERS.len()],
             args,
@@ -108,7 +120,7 @@ impl Firewall {
     }
 
     #[inline]
-    fn filter(&mut self, subject: Subject, of: FlowOf) -> Verdict {
+    fn filter(&mut self, subject: Subject, of: FlowOf) -> Action {
         let (flow, known) = match (&self.states, of) {
             (Some(states), FlowOf::Is { flow, .. } | FlowOf::About(flow)) => {
                 (flow, states.find(flow, self.rules.generation(), self.now))
@@ -142,32 +154,86 @@ impl Firewall {
                 self.allow(Counter::Allowed)
             }
             Action::Deny => self.refuse(Counter::Denied),
+            Action::Reject => self.reject(),
         }
     }
 
     /// As the engine tracks its connection: no state of this NF is needed.
     #[inline]
-    fn filter_tracked(&mut self, subject: Subject, state: ConnState) -> Verdict {
+    fn filter_tracked(&mut self, subject: Subject, state: ConnState) -> Action {
         match state {
             ConnState::Established | ConnState::Related => self.allow(Counter::Established),
             ConnState::Invalid => self.refuse(Counter::Invalid),
             ConnState::New | ConnState::Untracked => match self.decide(subject) {
                 Action::Allow => self.allow(Counter::Allowed),
                 Action::Deny => self.refuse(Counter::Denied),
+                Action::Reject => self.reject(),
             },
         }
     }
 
     #[inline]
-    fn refuse(&mut self, counter: Counter) -> Verdict {
+    fn refuse(&mut self, counter: Counter) -> Action {
         self.count(counter);
-        Verdict::Drop
+        Action::Deny
+    }
+
+    fn reject(&mut self) -> Action {
+        self.count(Counter::Denied);
+        Action::Reject
     }
 
     #[inline]
-    fn allow(&mut self, counter: Counter) -> Verdict {
+    fn allow(&mut self, counter: Counter) -> Action {
         self.count(counter);
-        Verdict::Next
+        Action::Allow
+    }
+
+    /// Tells the sender of a packet that it was rejected.
+    #[cold]
+    fn answer(&mut self, packet: &Packet<'_>, outbox: &mut Outbox<'_>) {
+        let frame = packet.data();
+        let mut answer = [0; MAX_ANSWER];
+        if self.answers_left > 0
+            && let Some(undelivered) = Undelivered::of(&frame[..frame.len().min(HEADER_BYTES)], frame.len())
+            && let Some(length) = undelivered.reject(&mut answer)
+            && let Some(mut made) = outbox.alloc_for(packet, length)
+        {
+            made.data_mut().copy_from_slice(&answer[..length]);
+            outbox.send(made, Verdict::Port(packet.ingress()));
+            self.answers_left -= 1;
+            self.count(Counter::Answered);
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: &Packet<'_>, outbox: &mut Outbox<'_>) -> Verdict {
+        let Ok(headers) = netvm_wire::parse(packet.data()) else {
+            self.count(Counter::Malformed);
+            return self.args.malformed.verdict();
+        };
+        if is_neighbour_discovery(packet.data(), &headers) {
+            self.count(Counter::Neighbours);
+            return self.args.neighbours.verdict();
+        }
+        let Some(tuple) = headers.five_tuple() else {
+            self.count(Counter::Other);
+            return self.args.other.verdict();
+        };
+        let subject = Subject::new(tuple, headers.key().fragment, packet.ingress().0);
+        let action = match (&self.states, packet.state()) {
+            (None, _) => self.filter(subject, FlowOf::None),
+            (Some(_), ConnState::Untracked) => {
+                self.filter(subject, FlowOf::new(packet.data(), &headers, tuple))
+            }
+            (Some(_), state) => self.filter_tracked(subject, state),
+        };
+        match action {
+            Action::Allow => return Verdict::Next,
+            Action::Deny => {}
+            Action::Reject => self.answer(packet, outbox),
+        }
+        Verdict::Drop
     }
 
     /// Records the state of an allowed packet's flow, if stateful.
@@ -194,40 +260,12 @@ fn is_neighbour_discovery(frame: &[u8], headers: &Headers) -> bool {
 
 impl NetworkFunction for Firewall {
     #[inline]
-    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
-        let Ok(headers) = netvm_wire::parse(packet.data()) else {
-            self.count(Counter::Malformed);
-            return self.args.malformed.verdict();
-        };
-        if is_neighbour_discovery(packet.data(), &headers) {
-            self.count(Counter::Neighbours);
-            return self.args.neighbours.verdict();
-        }
-        match headers.five_tuple() {
-            Some(tuple) => {
-                let subject = Subject::new(tuple, headers.key().fragment, packet.ingress().0);
-                match (&self.states, packet.state()) {
-                    (None, _) => self.filter(subject, FlowOf::None),
-                    (Some(_), ConnState::Untracked) => {
-                        self.filter(subject, FlowOf::new(packet.data(), &headers, tuple))
-                    }
-                    (Some(_), state) => self.filter_tracked(subject, state),
-                }
-            }
-            None => {
-                self.count(Counter::Other);
-                self.args.other.verdict()
-            }
-        }
-    }
-
-    #[inline]
     fn burst(&mut self, burst: &mut Burst<'_>) {
         if self.rules.refresh() {
             self.look_up_ports(&burst.context());
         }
         self.now = clock::cycles();
-        burst.for_each(|packet| self.packet(packet));
+        burst.for_each_with(|packet, outbox| self.handle(&packet, outbox));
     }
 
     fn changed(&mut self, context: &ThreadContext<'_>) {
@@ -235,6 +273,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn tick(&mut self) {
+        self.answers_left = ANSWERS_PER_TICK;
         self.rules.tick();
         self.now = clock::cycles();
         if let Some(states) = self.states.as_ref().filter(|_| self.shows_common) {

@@ -27,8 +27,8 @@ pub struct Args {
     /// Common options.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// File of rules, one on each line: allow|deny PROTOCOL from NET [port R] to NET [port R] [in PORT]; reloaded on
-    /// SIGHUP
+    /// File of rules, one on each line: allow|deny|reject PROTOCOL from NET [port R] to NET [port R] [in PORT];
+    /// reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub rules: PathBuf,
     /// Action for packets that no rule matches

@@ -15,6 +15,8 @@ pub enum Action {
     Allow,
     /// Drop the packet
     Deny,
+    /// Drop the packet, and tell its sender: a TCP reset, or else an ICMP error
+    Reject,
 }
 
 /// The protocols that a rule matches.
@@ -140,10 +142,11 @@ impl FromStr for Rule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = Words(text.split_whitespace());
-        let action = match words.next("`allow` or `deny`")? {
+        let action = match words.next("`allow`, `deny` or `reject`")? {
             "allow" => Action::Allow,
             "deny" => Action::Deny,
-            other => return Err(format!("found `{other}`, `allow` or `deny` expected")),
+            "reject" => Action::Reject,
+            other => return Err(format!("found `{other}`, `allow`, `deny` or `reject` expected")),
         };
         let protocol = match words.next("a protocol (tcp, udp, icmp, any, ...)")? {
             "any" => Protocol::Any,
@@ -218,6 +221,7 @@ impl fmt::Display for Rule {
         f.write_str(match self.action {
             Action::Allow => "allow ",
             Action::Deny => "deny ",
+            Action::Reject => "reject ",
         })?;
         match self.protocol {
             Protocol::Any => f.write_str("any")?,

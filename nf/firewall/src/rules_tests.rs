@@ -53,7 +53,7 @@ fn later_fragments_are_allowed_by_address_and_not_denied_by_port() {
 #[test]
 fn errors_name_the_expected_word() {
     for (text, expected) in [
-        ("permit tcp from any to any", "found `permit`, `allow` or `deny` expected"),
+        ("permit tcp from any to any", "found `permit`, `allow`, `deny` or `reject` expected"),
         ("allow", "the line ends, a protocol (tcp, udp, icmp, any, ...) expected"),
         ("allow tpc from any to any", "found `tpc`, a protocol expected"),
         ("allow tcp any to any", "found `any`, `from` expected"),

@@ -320,3 +320,27 @@ fn states_of_the_engine_are_used_where_it_tracks() {
     let counted = ["allowed", "established", "invalid", "states"].map(|name| bench.counter(name));
     assert_eq!(counted, [1, 2, 1, 0], "the NF keeps no state of its own");
 }
+
+#[test]
+fn senders_of_rejected_packets_get_resets_or_errors_at_a_bounded_rate() {
+    let rules = "reject tcp from any to any port 25\nreject udp from any to any\nallow any from any to any\n";
+    for args in [&[][..], &["--stateful"]] {
+        let mut bench = Bench::new(rules, args);
+        let syn = built(&base("10.0.0.1:9", "10.0.0.2:25").tcp(9, 25, TcpFlags::SYN));
+        let datagram = testing::udp("[fd00::1]:9", "[fd00::2]:53", b"who?");
+        for (frame, protocol) in [(&syn, IpProto::TCP), (&datagram, IpProto::ICMPV6)] {
+            let sent = bench.simulator.exchange(&mut bench.nf, &[(WAN, frame)]);
+            let [answer, dropped] = &sent[..] else { panic!("{sent:?}") };
+            assert_eq!((dropped.verdict, &dropped.bytes), (Verdict::Drop, frame));
+            let (asked, headers) =
+                (netvm_wire::parse(frame).unwrap(), netvm_wire::parse(&answer.bytes).unwrap());
+            assert_eq!((answer.verdict, headers.key().protocol), (Verdict::Port(WAN), protocol));
+            assert_eq!(headers.key().destination, asked.key().source);
+            assert_eq!(netvm_wire::checksum::verify(&answer.bytes, &headers), Ok(()));
+        }
+        assert_eq!(bench.simulator.exchange(&mut bench.nf, &vec![(WAN, &syn[..]); 200]).len(), 200 + 98);
+        bench.simulator.advance(&mut bench.nf, Duration::from_millis(100));
+        assert_eq!(bench.simulator.exchange(&mut bench.nf, &[(WAN, &syn[..])]).len(), 2);
+        assert_eq!((bench.counter("denied"), bench.counter("answered")), (203, 101));
+    }
+}
