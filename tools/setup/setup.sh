@@ -34,6 +34,7 @@ test_packages=(
     tcpdump # read captures
     tshark
     nfdump # a collector that the tests export flows to
+    bind9-dnsutils # dig, which asks the DNS responder of an example
     python3 # ./dev lint looks for module cycles with it
     frr     # routing daemons, which the tests of virtual routers run in namespaces; where systemd runs, both packages
     bird2   # start a service that netvm has no use for: systemctl disable --now frr bird

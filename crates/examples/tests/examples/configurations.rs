@@ -139,3 +139,17 @@ fn go_nf() {
         ],
     );
 }
+
+#[test]
+fn dns_nf() {
+    run(
+        "dns-nf",
+        &["python3", "dig"],
+        &[
+            "www.example: NOERROR www.example. 60 IN A 192.0.2.80",
+            "mail.example: NOERROR mail.example. 60 IN A 192.0.2.25",
+            "nobody.example: NXDOMAIN",
+            "400 NOERROR www.example. 60 IN A 192.0.2.80",
+        ],
+    );
+}
