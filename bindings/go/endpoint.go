@@ -53,12 +53,15 @@ type Endpoint struct {
 	Verdicts []Verdict
 
 	endpoint *C.netlib_endpoint
-	raw      [BurstSize]C.netlib_packet
+	// Apart, as cgo passes C no memory that has Go pointers.
+	raw      *[BurstSize]C.netlib_packet
 	packets  [BurstSize]Packet
 	verdicts [BurstSize]Verdict
 }
 
-func newEndpoint(endpoint *C.netlib_endpoint) *Endpoint { return &Endpoint{endpoint: endpoint} }
+func newEndpoint(endpoint *C.netlib_endpoint) *Endpoint {
+	return &Endpoint{endpoint: endpoint, raw: new([BurstSize]C.netlib_packet)}
+}
 
 // Each calls function on every packet of the burst.
 func (e *Endpoint) Each(function func(*Packet) Verdict) {

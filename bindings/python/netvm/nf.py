@@ -105,8 +105,11 @@ class OwnedPacket(Packet):
     def send(self, verdict):
         """Sends the packet by a verdict: before the packets of the burst, or at once between bursts."""
         self._release()
+        at = self._at()
+        # Keeps the memory until the call is over.
         own, self._own = self._own, None
-        abi.check(abi.library().netlib_send_packet(ctypes.addressof(own), verdict))
+        abi.check(abi.library().netlib_send_packet(at, verdict))
+        del own
 
     def hold(self):
         """It is held already."""
