@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
+mod foreign;
 mod instances;
 mod page;
 mod pass;

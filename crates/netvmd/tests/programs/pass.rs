@@ -74,29 +74,6 @@ fn a_firewall_of_nftables_drops_pings_and_passes_the_rest() {
 }
 
 #[test]
-fn testpmd_passes_packets_by_vhost_user() {
-    let Some(site) = Site::new("tp") else { return };
-    if !crate::common::hosts::succeeds("which dpdk-testpmd") {
-        println!("SKIP: no dpdk-testpmd here");
-        return;
-    }
-    let sockets = std::env::temp_dir().join(&site.role);
-    let program = format!(
-        "attach = \"vhost-user\"\nsockets = {:?}\nuser = \"root\"\nwritable = [\"/run\", \"/tmp\"]\nmemory = 2048\n\
-         command = [\"dpdk-testpmd\", \"-l\", \"0,1\", \"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--file-prefix\", \
-         \"{}\", \"--vdev\", \"net_virtio_user0,path={{left}}\", \"--vdev\", \"net_virtio_user1,path={{right}}\", \
-         \"--\", \"--forward-mode=io\", \"--auto-start\", \"--total-num-mbufs=4096\"]\n",
-        sockets, site.role
-    );
-    let daemon = site.start(&program, "on_failure = \"drop\"");
-    site.until(&daemon, NfState::Running);
-    assert!(site.pings(), "{}", daemon.log());
-    assert!(site.echoes(200_000), "{}", daemon.log());
-    drop(daemon);
-    let _ = std::fs::remove_dir_all(sockets);
-}
-
-#[test]
 fn a_redirect_of_tc_passes_packets() {
     let Some(site) = Site::new("tc") else { return };
     let redirect = |from: &str, to: &str| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netvm_api::{NfInfo, NfState};
 
-use crate::common::hosts::{self, Host, within};
+use crate::common::hosts::{self, Host, succeeds, within};
 use crate::common::{Daemon, ENGINE};
 
 /// The program of most tests: the kernel's bridge joins both interfaces. It forwards every frame and changes none.
@@ -83,22 +83,27 @@ impl Site {
 
     /// Sends bytes by TCP to the server, which sends them back. Returns whether they came back within some seconds.
     pub fn echoes(&self, bytes: usize) -> bool {
+        let sent = (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect();
+        self.echoes_text(sent, Duration::from_secs(20))
+    }
+
+    /// The same for these bytes, within a time.
+    pub fn echoes_text(&self, sent: Vec<u8>, limit: Duration) -> bool {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let server = self.server.inside(move || {
             let listener = TcpListener::bind((Self::SERVER, 0)).unwrap();
             ready.send(listener.local_addr().unwrap()).unwrap();
             let Ok((mut stream, _)) = listener.accept() else { return };
+            stream.set_read_timeout(Some(limit)).unwrap();
             let mut copy = stream.try_clone().unwrap();
             // The client may give up.
             let _ = std::io::copy(&mut stream, &mut copy);
         });
         let address = is_ready.recv().unwrap();
-        let limit = Duration::from_secs(20);
         let client = self.client.inside(move || -> std::io::Result<bool> {
             let mut stream = TcpStream::connect_timeout(&address, limit)?;
             stream.set_read_timeout(Some(limit))?;
             stream.set_write_timeout(Some(limit))?;
-            let sent: Vec<u8> = (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect();
             let (to, mut from) = (sent.clone(), stream.try_clone()?);
             let reader = std::thread::spawn(move || {
                 let mut back = vec![0; to.len()];
@@ -109,9 +114,36 @@ impl Site {
         });
         let echoed = client.join().unwrap();
         // Without a connection it waits for ever.
-        if echoed.is_ok() && within(Duration::from_secs(5), || server.is_finished()) {
+        if echoed.is_ok() && within(2 * limit, || server.is_finished()) {
             server.join().unwrap();
         }
         echoed.unwrap_or(false)
     }
+}
+
+impl Drop for Site {
+    /// Removes what a killed netvmd leaves.
+    fn drop(&mut self) {
+        for instance in 0..2 {
+            let _ = succeeds(&format!("ip netns delete nf-{}.{instance}", self.role));
+        }
+    }
+}
+
+/// A program of another Debian release below the target folder, by the loader of that release; `None`, with the reason
+/// printed, if `./dev setup --peers` has not unpacked it.
+pub fn peer(name: &str, path: &str) -> Option<Vec<String>> {
+    let own = std::env::current_exe().unwrap();
+    let root = own.ancestors().nth(3)?.join("guest").join(name).join("root");
+    if !root.join(path).exists() {
+        println!("SKIP: no {name} here: ./dev setup --peers");
+        return None;
+    }
+    let at = |path: &str| root.join(path).display().to_string();
+    Some(vec![
+        at("lib64/ld-linux-x86-64.so.2"),
+        "--library-path".to_owned(),
+        at("usr/lib/x86_64-linux-gnu"),
+        at(path),
+    ])
 }

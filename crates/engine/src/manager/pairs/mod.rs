@@ -264,5 +264,5 @@ fn watch_of(host: &Host, nf: &NfConfig, pair: &PairConfig) -> Watch {
         expects = [true; 2];
     }
     let hang_timeout = (nf.hang_timeout > 0).then(|| Duration::from_secs(nf.hang_timeout.into()));
-    Watch { probe: pair.probe, expects, hang_timeout }
+    Watch { probe: pair.probe, expects, hang_timeout, is_started: !pair.command.is_empty() }
 }

@@ -3,7 +3,8 @@
 //!
 //! A program that forwards any frame is watched by probes: they come back while it works. Packets that come back are as
 //! good as probes, since its queues may be full of packets. Of a program that does not forward probes (a proxy) only
-//! packets are known: it hangs if packets go in, and none comes back for its `hang_timeout`.
+//! packets are known: it hangs if packets go in, one after the other for its `hang_timeout`, and none comes back on
+//! either side. The last packet of a connection needs no answer, so the time after it does not count.
 
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use crate::manager::notice::ProgramFault;
 
 /// Time without any probe or packet from a program that was sent some, after which it has failed: five probes.
 pub(super) const SILENT_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The longest time between two packets that count as one after the other: a ping a second does.
+const MAX_QUIET: Duration = Duration::from_millis(1500);
 
 /// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -59,6 +63,8 @@ pub(super) struct Watch {
     pub(super) expects: [bool; 2],
     /// The time without progress after which it hangs; `None`: never.
     pub(super) hang_timeout: Option<Duration>,
+    /// Whether netvmd starts its process, and so starts it again if it hangs.
+    pub(super) is_started: bool,
 }
 
 /// What is known of a program.
@@ -70,13 +76,21 @@ pub(super) struct Health {
     before: Observation,
     /// By side: the time since something came back by it.
     silent: [Duration; 2],
+    /// The time since the last packet entered.
+    quiet: Duration,
 }
 
 impl Health {
     /// Of a program of which these sums were counted before.
     pub(super) fn new(sides: [SideSums; 2]) -> Self {
         let before = Observation { sides, ..Observation::default() };
-        Self { state: ProgramState::Starting, since: Duration::ZERO, before, silent: [Duration::MAX; 2] }
+        Self {
+            state: ProgramState::Starting,
+            since: Duration::ZERO,
+            before,
+            silent: [Duration::MAX; 2],
+            quiet: Duration::ZERO,
+        }
     }
 
     /// Its process has started, or started again.
@@ -94,12 +108,10 @@ impl Health {
             let was_sent = now.sides[other].sent > before.sides[other].sent;
             let is_up = self.state == ProgramState::Up;
             let has_come = is.probes > was.probes || is_up && is.back > was.back;
-            let entered = now.sides[other].into > before.sides[other].into;
-            // Without a probe or packet to forward, nothing can come back.
-            let counts = if watch.probe { was_sent } else { entered };
             if has_come {
                 self.silent[side] = Duration::ZERO;
-            } else if counts {
+            } else if was_sent && watch.probe {
+                // Without a probe or packet to forward, nothing can come back.
                 self.silent[side] = self.silent[side].saturating_add(step);
             }
         }
@@ -107,7 +119,7 @@ impl Health {
             self.silent = [Duration::MAX; 2];
             return self.fail(if now.runs { ProgramFault::PortClosed } else { ProgramFault::Ended });
         }
-        if watch.probe { self.see_probes(watch) } else { self.see_progress(watch) }
+        if watch.probe { self.see_probes(watch) } else { self.see_progress(before, step, watch) }
     }
 
     fn see_probes(&mut self, watch: Watch) -> Option<ProgramFault> {
@@ -117,22 +129,26 @@ impl Health {
         }
     }
 
-    fn see_progress(&mut self, watch: Watch) -> Option<ProgramFault> {
-        if self.state == ProgramState::Starting {
-            self.silent = [Duration::ZERO; 2];
-            return self.succeed();
-        }
-        let limit = watch.hang_timeout?;
-        if self.state == ProgramState::Up {
-            let side = self.first_silent(watch, limit)?;
-            return self.fail(ProgramFault::Hung(side));
-        }
+    fn see_progress(&mut self, before: Observation, step: Duration, watch: Watch) -> Option<ProgramFault> {
+        let limit = watch.hang_timeout.unwrap_or(Duration::MAX);
         // Without packets nothing shows that it works again, so it gets some.
-        if self.since >= limit {
+        let may_work = self.state == ProgramState::Down && !watch.is_started && self.since >= limit;
+        if self.state == ProgramState::Starting || may_work {
             self.silent = [Duration::ZERO; 2];
             return self.succeed();
         }
-        None
+        let grown = |of: fn(&SideSums) -> u64| {
+            self.before.sides.iter().zip(&before.sides).any(|(is, was)| of(is) > of(was))
+        };
+        let (entered, has_come) = (grown(|side| side.into), grown(|side| side.back));
+        self.quiet = if entered { Duration::ZERO } else { self.quiet.saturating_add(step) };
+        if has_come {
+            self.silent = [Duration::ZERO; 2];
+        } else if self.quiet < MAX_QUIET && (entered || self.silent[0] > Duration::ZERO) {
+            self.silent = self.silent.map(|time| time.saturating_add(step));
+        }
+        let side = self.first_silent(watch, limit)?;
+        self.fail(ProgramFault::Hung(side))
     }
 
     /// The first side of those that matter that has been silent for so long.
@@ -169,7 +185,7 @@ mod tests {
     const BOTH_WAYS: [bool; 2] = [true, true];
 
     fn watch(probe: bool) -> Watch {
-        Watch { probe, expects: BOTH_WAYS, hang_timeout: Some(Duration::from_secs(1)) }
+        Watch { probe, expects: BOTH_WAYS, hang_timeout: Some(Duration::from_secs(1)), is_started: false }
     }
 
     /// A program that runs, and its sums.
