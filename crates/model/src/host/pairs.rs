@@ -4,7 +4,7 @@ use netvm_ids::{ChainId, PortId};
 
 use super::Host;
 use crate::nf::{Attach, Chain, NfConfig, NfStart, PairConfig, PairEnd, PairSide};
-use crate::port::{ContainerConfig, PortConfig, PortKind, PortPolicy, SocketRights, VhostDma, VhostMode};
+use crate::port::{ContainerConfig, MemifConfig, PortConfig, PortKind, PortPolicy, SocketRights, VhostDma, VhostMode};
 
 /// The port of a program, as [`Host::pair_end`] finds it.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,9 @@ fn kind_of(pair: &PairConfig, end: &PairEnd<'_>) -> PortKind {
             mode: VhostMode::Server,
             dma: VhostDma::default(),
         },
+        Attach::Memif => {
+            PortKind::Memif(MemifConfig { path: end.socket(&pair.sockets), ..MemifConfig::default() })
+        }
     }
 }
 

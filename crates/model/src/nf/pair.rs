@@ -19,8 +19,11 @@ pub enum Attach {
     AfXdp,
     /// Two vhost-user sockets that the ports create.
     VhostUser,
+    /// Two memif sockets that the ports create.
+    Memif,
 }
-words!(Attach: "veth" => Veth, "tap" => TapDevice, "af_xdp" => AfXdp, "vhost-user" => VhostUser);
+words!(Attach: "veth" => Veth, "tap" => TapDevice, "af_xdp" => AfXdp, "vhost-user" => VhostUser,
+    "memif" => Memif);
 
 /// What a way to attach a program says of itself; the configuration, the ports and netvmd ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ impl Attach {
             Self::Veth => (true, true, true),
             Self::TapDevice => (true, false, true),
             Self::AfXdp => (true, true, false),
-            Self::VhostUser => (false, false, false),
+            Self::VhostUser | Self::Memif => (false, false, false),
         };
         AttachInfo { has_namespace, has_veths, may_offload }
     }

@@ -70,8 +70,18 @@ fn suricata_blocks_a_signature_and_passes_the_rest() {
     assert_eq!(site.nf(&daemon).restarts, 0, "{}", daemon.log());
 }
 
-/// testpmd on two vhost-user sockets, whose folder is the second.
-fn testpmd(site: &Site) -> Option<(String, std::path::PathBuf)> {
+/// The devices of testpmd, by the way that it is attached.
+const DEVICES: [(&str, &str); 2] = [
+    ("vhost-user", "--vdev net_virtio_user0,path={left} --vdev net_virtio_user1,path={right}"),
+    (
+        "memif",
+        "--vdev net_memif0,role=client,socket-abstract=no,socket={left} \
+         --vdev net_memif1,role=client,socket-abstract=no,socket={right}",
+    ),
+];
+
+/// testpmd on two sockets, whose folder is the second.
+fn testpmd(site: &Site, attach: &str) -> Option<(String, std::path::PathBuf)> {
     if !succeeds("which dpdk-testpmd") {
         println!("SKIP: no dpdk-testpmd here");
         return None;
@@ -80,22 +90,21 @@ fn testpmd(site: &Site) -> Option<(String, std::path::PathBuf)> {
     let command = [
         "dpdk-testpmd -l 0,1 --no-huge -m 128 --no-pci --file-prefix",
         &site.role,
-        "--vdev net_virtio_user0,path={left} --vdev net_virtio_user1,path={right}",
+        DEVICES.iter().find(|(word, _)| *word == attach).unwrap().1,
         "-- --forward-mode=io --auto-start --total-num-mbufs=4096",
     ];
     let words: Vec<String> = command.join(" ").split(' ').map(str::to_owned).collect();
     let program = format!(
-        "attach = \"vhost-user\"\nsockets = {sockets:?}\nuser = \"root\"\nwritable = [\"/run\", \"/tmp\"]\n\
+        "attach = {attach:?}\nsockets = {sockets:?}\nuser = \"root\"\nwritable = [\"/run\", \"/tmp\"]\n\
          memory = 2048\ncommand = {}\n",
         list(&words)
     );
     Some((program, sockets))
 }
 
-#[test]
-fn testpmd_passes_packets_by_vhost_user() {
-    let Some(site) = Site::new("tp") else { return };
-    let Some((program, sockets)) = testpmd(&site) else { return };
+fn testpmd_passes_packets(name: &str, attach: &str) {
+    let Some(site) = Site::new(name) else { return };
+    let Some((program, sockets)) = testpmd(&site, attach) else { return };
     let daemon = site.start(&program, "on_failure = \"drop\"");
     site.until(&daemon, NfState::Running);
     assert!(site.pings(), "{}", daemon.log());
@@ -104,16 +113,25 @@ fn testpmd_passes_packets_by_vhost_user() {
     let _ = std::fs::remove_dir_all(sockets);
 }
 
+#[test]
+fn testpmd_passes_packets_by_vhost_user() {
+    testpmd_passes_packets("tp", "vhost-user");
+}
+
+#[test]
+fn testpmd_passes_packets_by_memif() {
+    testpmd_passes_packets("tm", "memif");
+}
+
 /// Buffers that the group does not have: with the engine or NFs.
 fn used(daemon: &Daemon) -> u32 {
     let group = &daemon.stats().groups[0];
     group.regions.iter().map(|region| region.buffers - region.free).sum()
 }
 
-#[test]
-fn testpmd_stops_goes_on_and_is_killed_under_load_and_no_buffer_is_lost() {
-    let Some(site) = Site::new("tl") else { return };
-    let Some((program, sockets)) = testpmd(&site) else { return };
+fn stops_goes_on_and_is_killed_under_load(name: &str, attach: &str) {
+    let Some(site) = Site::new(name) else { return };
+    let Some((program, sockets)) = testpmd(&site, attach) else { return };
     // A source for the load, beside the hosts.
     let load = "[[port]]\nname = \"load\"\nkind = \"source\"\nsize = 200\nflows = 16\nrate = 20000\n\
                 forward = { chain = \"out\" }\n";
@@ -148,4 +166,14 @@ fn testpmd_stops_goes_on_and_is_killed_under_load_and_no_buffer_is_lost() {
     daemon.until("all buffers are back", |daemon| used(daemon) <= before + spare);
     drop(daemon);
     let _ = std::fs::remove_dir_all(sockets);
+}
+
+#[test]
+fn testpmd_on_vhost_user_is_stopped_and_killed_under_load_and_no_buffer_is_lost() {
+    stops_goes_on_and_is_killed_under_load("tl", "vhost-user");
+}
+
+#[test]
+fn testpmd_on_memif_is_stopped_and_killed_under_load_and_no_buffer_is_lost() {
+    stops_goes_on_and_is_killed_under_load("ml", "memif");
 }

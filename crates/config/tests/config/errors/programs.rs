@@ -36,6 +36,7 @@ fn each_way_to_attach_has_ports_of_its_kind() {
         ("tap", Attach::TapDevice, "container"),
         ("af_xdp", Attach::AfXdp, "af_xdp"),
         ("vhost-user", Attach::VhostUser, "vhost-user"),
+        ("memif", Attach::Memif, "memif"),
     ] {
         let host = host(&text(&format!("attach = \"{word}\""), "reverse = \"out\""));
         assert_eq!(host.nfs[0].pair().unwrap().attach, attach);
