@@ -4,7 +4,9 @@ use netvm_ids::{ChainId, PortId};
 
 use super::Host;
 use crate::nf::{Attach, Chain, NfConfig, NfStart, PairConfig, PairEnd, PairSide};
-use crate::port::{ContainerConfig, MemifConfig, PortConfig, PortKind, PortPolicy, SocketRights, VhostDma, VhostMode};
+use crate::port::{
+    ContainerConfig, MemifConfig, PortConfig, PortKind, PortPolicy, SocketRights, VhostDma, VhostMode,
+};
 
 /// The port of a program, as [`Host::pair_end`] finds it.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ const BLOCKED: &[u8] = b"GET / HTTP/1.1\r\n\r\nEICAR-LIKE-TEST\r\n";
 const ALLOWED: &[u8] = b"GET / HTTP/1.1\r\n\r\nnothing of interest\r\n";
 
 /// Suricata inline between `left` and `right`, with one signature.
-const SURICATA: &str = "%YAML 1.1
+pub const SURICATA: &str = "%YAML 1.1
 ---
 default-log-dir: FOLDER
 classification-file: FOLDER/none
@@ -80,26 +80,30 @@ const DEVICES: [(&str, &str); 2] = [
     ),
 ];
 
-/// testpmd on two sockets, whose folder is the second.
+/// testpmd on two sockets in a folder.
+pub fn testpmd_keys(name: &str, attach: &str, sockets: &std::path::Path) -> String {
+    let command = [
+        "dpdk-testpmd -l 0,1 --no-huge -m 128 --no-pci --file-prefix",
+        name,
+        DEVICES.iter().find(|(word, _)| *word == attach).unwrap().1,
+        "-- --forward-mode=io --auto-start --total-num-mbufs=4096",
+    ];
+    let words: Vec<String> = command.join(" ").split(' ').map(str::to_owned).collect();
+    format!(
+        "attach = {attach:?}\nsockets = {sockets:?}\nuser = \"root\"\nwritable = [\"/run\", \"/tmp\"]\n\
+         memory = 2048\ncommand = {}\n",
+        list(&words)
+    )
+}
+
+/// The same, with the folder.
 fn testpmd(site: &Site, attach: &str) -> Option<(String, std::path::PathBuf)> {
     if !succeeds("which dpdk-testpmd") {
         println!("SKIP: no dpdk-testpmd here");
         return None;
     }
     let sockets = std::env::temp_dir().join(&site.role);
-    let command = [
-        "dpdk-testpmd -l 0,1 --no-huge -m 128 --no-pci --file-prefix",
-        &site.role,
-        DEVICES.iter().find(|(word, _)| *word == attach).unwrap().1,
-        "-- --forward-mode=io --auto-start --total-num-mbufs=4096",
-    ];
-    let words: Vec<String> = command.join(" ").split(' ').map(str::to_owned).collect();
-    let program = format!(
-        "attach = {attach:?}\nsockets = {sockets:?}\nuser = \"root\"\nwritable = [\"/run\", \"/tmp\"]\n\
-         memory = 2048\ncommand = {}\n",
-        list(&words)
-    );
-    Some((program, sockets))
+    Some((testpmd_keys(&site.role, attach, &sockets), sockets))
 }
 
 fn testpmd_passes_packets(name: &str, attach: &str) {

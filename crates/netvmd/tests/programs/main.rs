@@ -9,3 +9,15 @@ mod instances;
 mod page;
 mod pass;
 mod site;
+mod together;
+
+use common::{Forward, PROGRAM};
+use netlib::Options;
+
+/// Not a test: runs as an NF if the environment says so.
+#[test]
+fn be_the_program() {
+    if std::env::var(PROGRAM).is_ok() {
+        netlib::run(&Options::new("forward"), |_| Forward).unwrap();
+    }
+}

@@ -82,8 +82,9 @@ impl Keys for PairConfig {
             false => table.others("attach = \"veth\" or \"tap\"", |table| offloads(&mut false, table)),
         }
         match info.has_namespace {
-            true => table
-                .others("attach = \"vhost-user\" or \"memif\"", |table| sockets(&mut Self::new(Attach::VhostUser), table)),
+            true => table.others("attach = \"vhost-user\" or \"memif\"", |table| {
+                sockets(&mut Self::new(Attach::VhostUser), table)
+            }),
             false => sockets(self, table),
         }
     }
