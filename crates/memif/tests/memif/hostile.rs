@@ -288,3 +288,35 @@ proptest! {
         });
     }
 }
+
+/// Mappings of clients' memory in this process, by the name that the file has here.
+fn mappings(name: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains(name)).count()
+}
+
+#[test]
+fn connections_that_end_leave_no_memory_and_no_descriptors() {
+    let (_folder, socket) = folder();
+    let (_server, mut queue) = open(&options(&socket, Role::Server));
+    let name = "memfd:counted";
+    for n in 0..200 {
+        let client = RawClient::connect_as(&socket, "counted");
+        until("connected", || queue.is_connected());
+        if n % 2 == 0 {
+            // It breaks a rule; or it just goes.
+            client.set_head(0, 100);
+            receive(&mut queue, 8);
+        }
+    }
+    until("the last one has gone", || !queue.is_connected());
+    let descriptors = || {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+        entries
+            .filter(|entry| {
+                std::fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().contains(name))
+            })
+            .count()
+    };
+    until("all memory is unmapped", || mappings(name) == 0 && descriptors() == 0);
+}

@@ -66,7 +66,11 @@ pub fn eventfd() -> OwnedFd {
 
 /// A memfd of this size, sealed or not.
 pub fn memory(bytes: u64, seals: SealFlags) -> File {
-    let file = memfd_create("raw", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    named_memory("raw", bytes, seals)
+}
+
+pub fn named_memory(name: &str, bytes: u64, seals: SealFlags) -> File {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, bytes).unwrap();
     fcntl_add_seals(&file, seals).unwrap();
     file.into()
@@ -147,10 +151,15 @@ pub struct RawClient {
 
 impl RawClient {
     pub fn connect(path: &Path) -> Self {
+        Self::connect_as(path, "raw")
+    }
+
+    /// The same, with memory of this name.
+    pub fn connect_as(path: &Path, name: &str) -> Self {
         let raw = Raw::connect(path);
         assert_eq!(raw.kind(), Some(HELLO));
         let bytes = BUFFERS + 16 * BUFFER;
-        let memory = memory(bytes, SealFlags::SHRINK);
+        let memory = named_memory(name, bytes, SealFlags::SHRINK);
         raw.agreed(&init(0x200, 3, 0), None);
         raw.agreed(&add_region(0, bytes), Some(memory.as_fd()));
         let interrupts = [eventfd(), eventfd()];
