@@ -97,9 +97,9 @@ impl Client {
         for number in 0..shape.to_server + shape.to_client {
             let (end, message) = end(&own, number)?;
             if number < shape.to_server {
-                tx.push(Tx::new(end))
+                tx.push(Tx::new(end));
             } else {
-                rx.push(Rx::new(end))
+                rx.push(Rx::new(end));
             }
             outgoing.push_back(message);
         }

@@ -68,14 +68,14 @@ fn a_sleeping_side_is_interrupted_and_a_polling_one_is_not() {
         until("no packet", || !to.begin_wait() && !is_readable(to.arrival()));
         assert_eq!(send(from, &packet), Ok(()));
         assert!(is_readable(to.arrival()));
-        expect(to, &[packet.clone()]);
+        expect(to, std::slice::from_ref(&packet));
         assert!(!to.begin_wait() && !is_readable(to.arrival()));
         assert_eq!(send(from, &packet), Ok(()));
-        expect(to, &[packet.clone()]);
+        expect(to, std::slice::from_ref(&packet));
         // From here on it polls.
         to.begin_wait();
         assert_eq!(send(from, &packet), Ok(()));
-        expect(to, &[packet.clone()]);
+        expect(to, std::slice::from_ref(&packet));
         let _ = to.arrival();
         for _ in 0..3 {
             assert_eq!(send(from, &packet), Ok(()));
@@ -143,7 +143,8 @@ fn a_wrong_number_or_secret_is_refused_with_a_remedy_on_both_sides() {
         let secret = Some(secret.to_owned());
         move |options: &mut Options| options.secret.clone_from(&secret)
     };
-    let cases: [(&str, Box<dyn Fn(&mut Options)>); 3] = [
+    type Change = Box<dyn Fn(&mut Options)>;
+    let cases: [(&str, Change); 3] = [
         ("asks for interface 4, and the port is interface 3", Box::new(|options| options.id = 4)),
         ("its secret is missing or wrong", Box::new(|options| options.secret = None)),
         ("its secret is missing or wrong", Box::new(with_secret("x"))),
