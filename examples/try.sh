@@ -15,7 +15,9 @@ lacking() {
         [[ -x $2/$program ]] || echo "$program"
     done
     # NFs in other languages take the library.
-    if [[ -f $here/$1/nf.py || -f $here/$1/go.mod ]] && [[ ! -f $2/deps/libnetlib_c.so ]]; then echo libnetlib; fi
+    if [[ -f $here/$1/nf.py ]] || grep -q install-netlib "$here/$1/setup.sh"; then
+        [[ -f $2/deps/libnetlib_c.so ]] || echo libnetlib
+    fi
 }
 
 # find_programs EXAMPLE: the programs: of the newest build of this checkout that has all, else those that are installed.

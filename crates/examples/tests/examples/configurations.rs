@@ -4,6 +4,9 @@ use std::process::Command;
 
 use crate::{have, programs, root, text};
 
+/// The variable that names a source tree of Click.
+const CLICK: &str = "CLICK_TREE";
+
 /// Runs an example; its output must have these lines, as its README promises. Returns the output; `None` if this
 /// machine cannot run it.
 fn run(example: &str, needed: &[&str], promised: &[&str]) -> Option<String> {
@@ -150,6 +153,24 @@ fn dns_nf() {
             "mail.example: NOERROR mail.example. 60 IN A 192.0.2.25",
             "nobody.example: NXDOMAIN",
             "400 NOERROR www.example. 60 IN A 192.0.2.80",
+        ],
+    );
+}
+
+#[test]
+fn click_router() {
+    if std::env::var_os(CLICK).is_none() {
+        println!("SKIP: {CLICK} names no source tree of Click");
+        return;
+    }
+    run(
+        "click-router",
+        &["g++", "make", "pkg-config", "python3", "netvm-l3-forward"],
+        &[
+            "left reaches 10.0.1.254",
+            "left connects to 10.0.2.1 port 80: hello from right",
+            "left sees the router 10.0.1.254 before 10.0.2.1",
+            "Click forwards 170 packets as l3-forward does",
         ],
     );
 }

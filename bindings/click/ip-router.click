@@ -1,0 +1,13 @@
+// An IP router as an NF of netvm, between the ports LEFT and RIGHT.
+//
+//   click ip-router.click LEFT=left LEFT_IP=10.0.1.254 LEFT_NET=10.0.1.0/24 RIGHT=right RIGHT_IP=10.0.2.254 RIGHT_NET=10.0.2.0/24
+require(library ip-router-element.click);
+
+define($LEFT left, $LEFT_IP 10.0.1.254, $LEFT_NET 10.0.1.0/24, $LEFT_MAC 02:00:00:00:01:fe);
+define($RIGHT right, $RIGHT_IP 10.0.2.254, $RIGHT_NET 10.0.2.0/24, $RIGHT_MAC 02:00:00:00:02:fe);
+define($MTU 1500);
+
+from :: FromNetvm($LEFT, $RIGHT, NAME click-router);
+router :: IPRouter($LEFT_IP, $LEFT_NET, $LEFT_MAC, $RIGHT_IP, $RIGHT_NET, $RIGHT_MAC, $MTU);
+from[0] -> [0]router[0] -> ToNetvm(from, $LEFT);
+from[1] -> [1]router[1] -> ToNetvm(from, $RIGHT);
