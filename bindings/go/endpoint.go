@@ -84,6 +84,13 @@ func (e *Endpoint) Role(name string) (uint16, error) {
 	})
 }
 
+// Chain is the number of the chain with this name, for SteerToChain.
+func (e *Endpoint) Chain(name string) (uint16, error) {
+	return e.number(name, func(name *C.char, number *C.uint16_t) C.int {
+		return C.netlib_chain(e.endpoint, name, number)
+	})
+}
+
 // Epoch changes whenever ports, roles or chains change, so that names may have other numbers.
 func (e *Endpoint) Epoch() uint64 { return uint64(C.netlib_epoch(e.endpoint)) }
 

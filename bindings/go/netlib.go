@@ -39,6 +39,8 @@ const (
 	Next Verdict = 0
 	// Drop discards the packet.
 	Drop Verdict = 0x10000
+	// SteerBack sends the packet to the next hop, and the rest of its flow on the way on which no NF has steered it.
+	SteerBack Verdict = 0x90000
 )
 
 // ToPort sends the packet out of the port with this number.
@@ -53,6 +55,16 @@ func DropFlow(seconds uint16) Verdict { return 0x40000 | Verdict(seconds) }
 // SkipFlow sends the packet to the next hop, and the rest of the flow bypasses this NF, until it has been idle for so
 // many seconds.
 func SkipFlow(seconds uint16) Verdict { return 0x50000 | Verdict(seconds) }
+
+// SteerToChain sends the packet to the next hop, and the rest of its flow into the chain with this number, straight
+// from its ingress port. `steer` of the [[nf]] must list the chain.
+func SteerToChain(chain uint16) Verdict { return 0x60000 | Verdict(chain) }
+
+// SteerToRole is SteerToChain to an NF of the role with this number.
+func SteerToRole(role uint16) Verdict { return 0x70000 | Verdict(role) }
+
+// SteerToPort is SteerToChain out of the port with this number.
+func SteerToPort(port uint16) Verdict { return 0x80000 | Verdict(port) }
 
 // Error is a failed call of libnetlib.
 type Error struct {

@@ -41,6 +41,13 @@ func NewSimulator(ports, roles []string) (*Simulator, error) {
 	return simulator, nil
 }
 
+// NameChains gives chains names, numbered in the order of the list.
+func (s *Simulator) NameChains(chains []string) error {
+	list := cNames(chains)
+	defer freeNames(list)
+	return check(C.netlib_sim_name_chains(s.sim, &list[0]))
+}
+
 // Inject gives the frame to the function, and returns the outcome.
 func (s *Simulator) Inject(function func(*Packet) Verdict, ingress uint16, frame []byte) (Outcome, error) {
 	if len(frame) == 0 {

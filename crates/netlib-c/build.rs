@@ -41,7 +41,14 @@ fn main() -> Result<(), Box<dyn Error>> {
          \x20*  configuration), netlib_withdraw() withdraws the verdict, or the NF ends. */\n\
          #define NETLIB_DROP_FLOW(seconds) (0x40000u | (uint16_t)(seconds))\n\
          /** Verdict: send the packet to the next hop, and the rest of its flow bypasses this NF for as long. */\n\
-         #define NETLIB_SKIP_FLOW(seconds) (0x50000u | (uint16_t)(seconds))\n"
+         #define NETLIB_SKIP_FLOW(seconds) (0x50000u | (uint16_t)(seconds))\n\
+         /** Verdict: send the packet to the next hop, and the rest of its flow into chain `chain`, straight from its ingress\n\
+         \x20*  port, until the flow has been idle for the configured time, an NF gives it another verdict, netlib_withdraw()\n\
+         \x20*  withdraws this one, or the NF ends. `steer` of the configuration lists the destinations; others drop. */\n\
+         #define NETLIB_STEER_TO_CHAIN(chain) (0x60000u | (uint16_t)(chain))\n\
+         /** Verdict: the same, to an NF of role `role`. */\n#define NETLIB_STEER_TO_ROLE(role) (0x70000u | (uint16_t)(role))\n\
+         /** Verdict: the same, out of port `port`. */\n#define NETLIB_STEER_TO_PORT(port) (0x80000u | (uint16_t)(port))\n\
+         /** Verdict: the same, on the way on which no NF has steered it. */\n#define NETLIB_STEER_BACK 0x90000u\n"
     ));
     let sources =
         SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);

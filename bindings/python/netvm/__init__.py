@@ -1,6 +1,18 @@
 """Network functions for netvm in Python, and a client of netvmd's HTTP API."""
 
-from .abi import DROP, NEXT, NetlibError, drop_flow, skip_flow, to_port, to_role
+from .abi import (
+    DROP,
+    NEXT,
+    STEER_BACK,
+    NetlibError,
+    drop_flow,
+    skip_flow,
+    steer_to_chain,
+    steer_to_port,
+    steer_to_role,
+    to_port,
+    to_role,
+)
 from .client import ApiError, Client
 from .nf import Burst, OwnedPacket, Packet, run
 from .simulator import Outcome, Simulator
@@ -8,6 +20,7 @@ from .simulator import Outcome, Simulator
 __all__ = [
     "DROP",
     "NEXT",
+    "STEER_BACK",
     "ApiError",
     "Burst",
     "Client",
@@ -19,6 +32,9 @@ __all__ = [
     "drop_flow",
     "run",
     "skip_flow",
+    "steer_to_chain",
+    "steer_to_port",
+    "steer_to_role",
     "to_port",
     "to_role",
 ]

@@ -10,6 +10,8 @@ END = -1
 ERR_SPACE = -8
 NEXT = 0
 DROP = 0x10000
+# Verdict: to the next hop, and the rest of the flow on the way on which no NF has steered it.
+STEER_BACK = 0x90000
 
 # netlib_packet, as struct.iter_unpack reads it: data, length, ingress, chain, hop, hash, index, serial, endpoint.
 PACKET = struct.Struct("=QIHHBBHIQ")
@@ -33,6 +35,21 @@ def drop_flow(seconds):
 def skip_flow(seconds):
     """Verdict: to the next hop, and the rest of the flow bypasses this NF, until it has been idle for so long."""
     return 0x50000 | seconds
+
+
+def steer_to_chain(chain):
+    """Verdict: to the next hop, and the rest of the flow into this chain; `steer` of the `[[nf]]` must list it."""
+    return 0x60000 | chain
+
+
+def steer_to_role(role):
+    """Verdict: to the next hop, and the rest of the flow to an NF of this role; `steer` must list it."""
+    return 0x70000 | role
+
+
+def steer_to_port(port):
+    """Verdict: to the next hop, and the rest of the flow out of this port; `steer` must list it."""
+    return 0x80000 | port
 
 
 class Options(ctypes.Structure):
@@ -82,6 +99,7 @@ def library():
         ("netlib_withdraw", ctypes.c_int, [pointer]),
         ("netlib_port", ctypes.c_int, [pointer, text, pointer]),
         ("netlib_role", ctypes.c_int, [pointer, text, pointer]),
+        ("netlib_chain", ctypes.c_int, [pointer, text, pointer]),
         ("netlib_epoch", ctypes.c_uint64, [pointer]),
         ("netlib_prepend", ctypes.c_int, [pointer, size]),
         ("netlib_append", ctypes.c_int, [pointer, size]),
@@ -101,6 +119,7 @@ def library():
         ("netlib_last_error", text, []),
         ("netlib_sim_new", ctypes.c_int, [pointer, pointer, pointer]),
         ("netlib_sim_free", None, [pointer]),
+        ("netlib_sim_name_chains", ctypes.c_int, [pointer, pointer]),
         ("netlib_sim_endpoint", pointer, [pointer]),
         ("netlib_sim_put", ctypes.c_int, [pointer, ctypes.c_uint16, text, size]),
         ("netlib_sim_take", ctypes.c_int, [pointer, pointer, pointer, pointer]),

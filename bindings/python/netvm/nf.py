@@ -168,6 +168,10 @@ class Burst:
         """The number of the role with this name; KeyError if there is none."""
         return self._number(self._lib.netlib_role, name)
 
+    def chain(self, name):
+        """The number of the chain with this name, for steer_to_chain; KeyError if there is none."""
+        return self._number(self._lib.netlib_chain, name)
+
     def epoch(self):
         """Changes whenever ports, roles or chains change, so that names may have other numbers."""
         return self._lib.netlib_epoch(self._endpoint)

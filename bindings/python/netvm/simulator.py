@@ -17,13 +17,14 @@ class Outcome(NamedTuple):
 
 
 class Simulator:
-    """An engine with one NF thread. Ports and roles are numbered in the order of the lists."""
+    """An engine with one NF thread. Ports, roles and chains are numbered in the order of the lists."""
 
-    def __init__(self, ports=(), roles=()):
+    def __init__(self, ports=(), roles=(), chains=()):
         self._lib = abi.library()
         self._sim = ctypes.c_void_p()
         lists = abi.names(list(ports)), abi.names(list(roles))
         abi.check(self._lib.netlib_sim_new(*lists, ctypes.byref(self._sim)))
+        abi.check(self._lib.netlib_sim_name_chains(self._sim, abi.names(list(chains))))
         self.burst = Burst(self._lib.netlib_sim_endpoint(self._sim))
 
     def inject(self, function, ingress, frame):

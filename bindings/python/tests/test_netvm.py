@@ -13,7 +13,7 @@ import netvm
 
 class SimulatorTest(unittest.TestCase):
     def setUp(self):
-        self.simulator = netvm.Simulator(ports=["lan", "wan"], roles=["audit"])
+        self.simulator = netvm.Simulator(ports=["lan", "wan"], roles=["audit"], chains=["plain", "scrub"])
 
     def test_packets_are_changed_in_place(self):
         def swap(packet):
@@ -95,9 +95,23 @@ class SimulatorTest(unittest.TestCase):
 
     def test_names(self):
         burst = self.simulator.burst
-        self.assertEqual((burst.port("wan"), burst.role("audit")), (1, 0))
+        self.simulator.inject(lambda packet: netvm.NEXT, 0, bytes(60))
+        self.assertEqual((burst.port("wan"), burst.role("audit"), burst.chain("scrub")), (1, 0, 1))
         with self.assertRaises(KeyError):
             burst.port("nowhere")
+
+    def test_the_rest_of_a_flow_is_steered(self):
+        def steer(packet):
+            return [
+                netvm.steer_to_chain(1),
+                netvm.steer_to_role(0),
+                netvm.steer_to_port(1),
+                netvm.STEER_BACK,
+            ][packet.data[0]]
+
+        outcomes = self.simulator.inject_all(steer, [(0, bytes([n]) * 60) for n in range(4)])
+        expected = [netvm.steer_to_chain(1), netvm.steer_to_role(0), netvm.steer_to_port(1), netvm.STEER_BACK]
+        self.assertEqual([outcome.verdict for outcome in outcomes], expected)
 
     def test_memory_ends_with_the_burst(self):
         kept = []
@@ -123,7 +137,7 @@ class SimulatorTest(unittest.TestCase):
 
     def test_wrong_verdicts_discard(self):
         with self.assertRaises(netvm.NetlibError):
-            self.simulator.inject(lambda packet: 0x90000, 0, bytes(60))
+            self.simulator.inject(lambda packet: 0x990000, 0, bytes(60))
 
 
 class ClientTest(unittest.TestCase):

@@ -123,6 +123,9 @@ pub struct FlowVerdictInfo {
     pub role: String,
     /// What happens to the rest of the flow.
     pub verdict: FlowVerdict,
+    /// Where a steered flow goes, such as `chain scrub`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// Seconds until it expires if no packet comes.
     pub left_s: f64,
 }
@@ -135,6 +138,8 @@ pub enum FlowVerdict {
     Drop,
     /// It bypasses the NF.
     Skip,
+    /// It goes elsewhere.
+    Steer,
 }
 
 /// One worker's flow cache.

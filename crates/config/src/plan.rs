@@ -16,7 +16,7 @@
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
 //! | `allocate`, `hold` | none: NFs that attach from then on have them |
 //! | `replicas`, `standby` | replicas are started or stopped |
-//! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
+//! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `steer`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 

@@ -169,6 +169,10 @@ DropReason {
     RoleDenied = "role-denied":
         "The NF named a role of another trust group that is not in the packet's chain.",
         "Put both NFs into one group, or the role into the chain.";
+    SteerDenied = "steer-denied":
+        "The NF steered the rest of the packet's flow to a chain, role or port that its `steer` does not list, or it may \
+         give no verdicts on whole flows.",
+        "Add the destination to `steer` of the `[[nf]]` if the NF may use it, and set `flow_verdicts`.";
     BadChain = "bad-chain":
         "The NF claims a position in a chain that is not its group's.",
         "The NF is faulty or hostile: its log and `netvm nf ROLE` say more.";

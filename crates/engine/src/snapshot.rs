@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use netvm_conntrack::FlowOwners;
-use netvm_model::{Host, PortConfig, RouterId, SendsTo};
+use netvm_model::{Host, PortConfig, RouterId, SendsTo, SteerTo};
 use netvm_region::Sticky;
 
 use crate::drop_reason::DropReason;
@@ -112,7 +112,7 @@ pub(crate) struct ChainPath {
     pub(crate) watched: Vec<(MemoryId, u64)>,
     /// For each hop, the longest idle time of its NF's per-flow verdicts in seconds; 0: it may not give any.
     pub(crate) longest: Vec<u16>,
-    /// Links of later hops at which packets enter another trust group.
+    /// Links of later hops to which packets come by the engine: in another trust group, or after an NF that steers.
     pub(crate) crossings: Vec<LinkId>,
 }
 
@@ -138,6 +138,15 @@ pub(crate) struct Shortened {
     pub(crate) of: ChainId,
     /// Bit mask of the bypassed hops.
     pub(crate) without: u16,
+}
+
+/// What the NFs of a role may say of whole flows.
+#[derive(Clone, Debug)]
+pub(crate) struct FlowRights {
+    /// The longest idle time of a verdict, in seconds.
+    pub(crate) longest: u16,
+    /// Where they may steer flows.
+    pub(crate) steer: Box<[SteerTo]>,
 }
 
 /// Ports without a device that packets may pass one after the other: more are a loop. Linux has the same limit for
@@ -175,6 +184,8 @@ pub(crate) struct Snapshot {
     pub(crate) pairs: PairPorts,
     pub(crate) chains: Vec<Option<ChainPath>>,
     pub(crate) roles: Vec<Option<Target>>,
+    /// For each role, what its NFs may say of whole flows.
+    pub(crate) flow_rights: Vec<Option<FlowRights>>,
     /// For each group, the ports that its NFs may send to.
     pub(crate) groups: Vec<Option<PortBits>>,
     pub(crate) routers: Box<[Option<Arc<RouterPath>>]>,
@@ -221,6 +232,12 @@ impl Snapshot {
     #[inline(always)]
     pub(crate) fn router(&self, router: RouterId) -> Option<&RouterPath> {
         self.routers.get(router.index())?.as_deref()
+    }
+
+    /// What the NFs of a role may say of whole flows, if they may.
+    #[inline(always)]
+    pub(crate) fn flow_rights(&self, role: RoleId) -> Option<&FlowRights> {
+        self.flow_rights.get(role.index())?.as_ref()
     }
 
     #[inline(always)]

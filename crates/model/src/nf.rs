@@ -74,6 +74,8 @@ pub struct NfConfig {
     /// Idle seconds after which its verdict on a whole flow (drop the rest, bypass this NF) expires; 0: it
     /// may not give such verdicts.
     pub flow_verdicts: u16,
+    /// Where it may steer the rest of a flow.
+    pub steer: Vec<SteerTo>,
     /// Seconds without progress after which it counts as hung; 0: never. Time in which it waits for a core does not
     /// count.
     pub hang_timeout: u16,
@@ -101,6 +103,17 @@ pub const DEFAULT_HANG_TIMEOUT: u16 = 5;
 
 /// The default of [`NfConfig::allocate`]. Buffers are taken only by NFs that make packets.
 pub const DEFAULT_ALLOCATE: u16 = 256;
+
+/// Where an NF may send the rest of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteerTo {
+    /// Into a chain, by number.
+    Chain(ChainId),
+    /// To a role, by number: of its chain, or of its trust group.
+    Role(RoleId),
+    /// Out of a port, by number.
+    Port(PortId),
+}
 
 /// How one of several replicas is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -15,7 +15,8 @@ use crate::packet::{netlib_packet, verdict};
 use crate::status::{Failure, guard, netlib_status};
 
 /// Reads and may change one packet, and returns its verdict: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number),
-/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds); any other number discards the
+/// NETLIB_TO_ROLE(number), NETLIB_DROP_FLOW(seconds), NETLIB_SKIP_FLOW(seconds), NETLIB_STEER_TO_CHAIN(number),
+/// NETLIB_STEER_TO_ROLE(number), NETLIB_STEER_TO_PORT(number) or NETLIB_STEER_BACK; any other number discards the
 /// packet. Each thread of the NF calls it with the thread's endpoint (for names and counters, not for netlib_receive()
 /// and netlib_send()) and with the `user` of netlib_serve(), which all threads share. It must return: no longjmp, no
 /// C++ exception.

@@ -173,8 +173,8 @@ pub unsafe extern "C" fn netlib_count(endpoint: *mut netlib_endpoint, counter: u
     })
 }
 
-/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW) that this endpoint's thread gave in bursts
-/// already sent, but not those in its current burst. May be called within a callback.
+/// Withdraws the per-flow verdicts (NETLIB_DROP_FLOW, NETLIB_SKIP_FLOW, NETLIB_STEER_…) that this endpoint's thread
+/// gave in bursts already sent, but not those in its current burst. May be called within a callback.
 ///
 /// @return NETLIB_OK, NETLIB_ERR_NULL.
 ///
@@ -234,6 +234,22 @@ pub unsafe extern "C" fn netlib_role(
     guard(|| unsafe { look_up(endpoint, name, role, "role") })
 }
 
+/// The current number of the chain with this name, for NETLIB_STEER_TO_CHAIN().
+///
+/// @return NETLIB_OK, NETLIB_ERR_NAME, NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
+///
+/// # Safety
+/// As for netlib_port().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_chain(
+    endpoint: *const netlib_endpoint,
+    name: *const c_char,
+    chain: *mut u16,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    guard(|| unsafe { look_up(endpoint, name, chain, "chain") })
+}
+
 /// # Safety
 /// As for netlib_port().
 unsafe fn look_up(
@@ -251,9 +267,12 @@ unsafe fn look_up(
     }
     let found = match (&this.burst, what) {
         (Some(burst), "port") => burst.context().port(name).map(|port| port.0),
+        (Some(burst), "chain") => burst.context().chain(name).map(|chain| chain.0),
         (Some(burst), _) => burst.context().role(name).map(|role| role.0),
         // SAFETY: the box lives as long as `this`, and no burst borrows it.
         (None, "port") => unsafe { this.endpoint.as_ref() }.port(name).map(|port| port.0),
+        // SAFETY: as above.
+        (None, "chain") => unsafe { this.endpoint.as_ref() }.chain(name).map(|chain| chain.0),
         // SAFETY: as above.
         (None, _) => unsafe { this.endpoint.as_ref() }.role(name).map(|role| role.0),
     };

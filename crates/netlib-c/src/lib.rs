@@ -19,17 +19,18 @@ pub use attach::{netlib_attach, netlib_detach, netlib_get_endpoint, netlib_stop,
 pub use burst::{netlib_receive, netlib_send, netlib_set_verdicts};
 pub use callback::{netlib_callback, netlib_run, netlib_serve};
 pub use endpoint::{
-    netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_role, netlib_thread, netlib_withdraw,
+    netlib_chain, netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_role, netlib_thread,
+    netlib_withdraw,
 };
 pub use options::{netlib_options, netlib_options_init, netlib_waiting};
 pub use packet::{
-    NETLIB_BURST, NETLIB_DROP, NETLIB_NEXT, netlib_alloc, netlib_alloc_for, netlib_append, netlib_clone,
-    netlib_headroom, netlib_hold, netlib_may_hold, netlib_now, netlib_packet, netlib_prepend, netlib_release,
-    netlib_send_packet, netlib_set_hash, netlib_set_ingress, netlib_set_verdict, netlib_tailroom,
-    netlib_trim_front, netlib_truncate,
+    NETLIB_BURST, NETLIB_DROP, NETLIB_NEXT, NETLIB_STEER_BACK, netlib_alloc, netlib_alloc_for, netlib_append,
+    netlib_clone, netlib_headroom, netlib_hold, netlib_may_hold, netlib_now, netlib_packet, netlib_prepend,
+    netlib_release, netlib_send_packet, netlib_set_hash, netlib_set_ingress, netlib_set_verdict,
+    netlib_tailroom, netlib_trim_front, netlib_truncate,
 };
 pub use sim::{
-    netlib_sim, netlib_sim_counter, netlib_sim_endpoint, netlib_sim_free, netlib_sim_new, netlib_sim_put,
-    netlib_sim_run, netlib_sim_set_time, netlib_sim_take,
+    netlib_sim, netlib_sim_counter, netlib_sim_endpoint, netlib_sim_free, netlib_sim_name_chains,
+    netlib_sim_new, netlib_sim_put, netlib_sim_run, netlib_sim_set_time, netlib_sim_take,
 };
 pub use status::{netlib_last_error, netlib_status, netlib_strerror, netlib_version};

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use netlib::{BURST, Idle, OwnedPacket, Packet, PortId, RoleId, Verdict};
+use netlib::{BURST, ChainId, Idle, OwnedPacket, Packet, PortId, RoleId, Steer, Verdict};
 
 use crate::endpoint::{Place, borrow, netlib_endpoint};
 use crate::status::{Failure, guard, netlib_status};
@@ -22,6 +22,8 @@ const _: () = assert!(NETLIB_BURST == BURST);
 pub const NETLIB_NEXT: u32 = 0;
 /// Verdict: discard the packet.
 pub const NETLIB_DROP: u32 = 0x10000;
+/// Verdict: send the packet to the next hop, and the rest of its flow on the way on which no NF has steered it.
+pub const NETLIB_STEER_BACK: u32 = 0x90000;
 
 /// One packet. Read its members; change them only through the functions below.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,10 @@ pub(crate) fn verdict(raw: u32) -> Option<Verdict> {
         (_, 3) => Some(Verdict::Role(RoleId(argument))),
         (_, 4) => Some(Verdict::DropFlow(Idle(argument))),
         (_, 5) => Some(Verdict::SkipFlow(Idle(argument))),
+        (_, 6) => Some(Verdict::SteerFlow(Steer::Chain(ChainId(argument)))),
+        (_, 7) => Some(Verdict::SteerFlow(Steer::Role(RoleId(argument)))),
+        (_, 8) => Some(Verdict::SteerFlow(Steer::Port(PortId(argument)))),
+        (NETLIB_STEER_BACK, _) => Some(Verdict::SteerFlow(Steer::Back)),
         _ => None,
     }
 }
@@ -118,6 +124,10 @@ pub(crate) fn number(verdict: Verdict) -> u32 {
         Verdict::Role(RoleId(role)) => 3 << 16 | u32::from(role),
         Verdict::DropFlow(Idle(seconds)) => 4 << 16 | u32::from(seconds),
         Verdict::SkipFlow(Idle(seconds)) => 5 << 16 | u32::from(seconds),
+        Verdict::SteerFlow(Steer::Chain(ChainId(chain))) => 6 << 16 | u32::from(chain),
+        Verdict::SteerFlow(Steer::Role(RoleId(role))) => 7 << 16 | u32::from(role),
+        Verdict::SteerFlow(Steer::Port(PortId(port))) => 8 << 16 | u32::from(port),
+        Verdict::SteerFlow(Steer::Back) => NETLIB_STEER_BACK,
     }
 }
 
@@ -155,8 +165,9 @@ unsafe fn change(packet: *mut netlib_packet, act: impl FnOnce(&mut Packet<'_>) -
 }
 
 /// Sets the verdict on the packet: NETLIB_NEXT, NETLIB_DROP, NETLIB_TO_PORT(number), NETLIB_TO_ROLE(number),
-/// NETLIB_DROP_FLOW(seconds) or NETLIB_SKIP_FLOW(seconds). The last call counts; a packet without a verdict goes to the
-/// next hop.
+/// NETLIB_DROP_FLOW(seconds), NETLIB_SKIP_FLOW(seconds), NETLIB_STEER_TO_CHAIN(number), NETLIB_STEER_TO_ROLE(number),
+/// NETLIB_STEER_TO_PORT(number) or NETLIB_STEER_BACK. The last call counts; a packet without a verdict goes to the next
+/// hop.
 ///
 /// @return NETLIB_OK; NETLIB_ERR_ARGUMENT for a number that is not a verdict, NETLIB_ERR_STALE, NETLIB_ERR_NULL.
 ///

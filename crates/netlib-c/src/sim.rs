@@ -64,6 +64,24 @@ pub unsafe extern "C" fn netlib_sim_new(
     })
 }
 
+/// Gives chains names, numbered in the order of the list.
+///
+/// @param chains names, the last one followed by NULL; NULL for none.
+/// @return NETLIB_OK; NETLIB_ERR_NULL, NETLIB_ERR_ARGUMENT.
+///
+/// # Safety
+/// As for netlib_sim_new().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_sim_name_chains(sim: *mut netlib_sim, chains: *const *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let sim = unsafe { sim.as_mut() }.ok_or(Failure::Null("sim"))?;
+        // SAFETY: the caller's promise.
+        sim.engine.name_chains(&unsafe { names(chains, "chains") }?);
+        Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
 /// Frees a simulator. NULL is ignored.
 ///
 /// # Safety

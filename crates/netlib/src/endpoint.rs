@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_clock as clock;
-use netvm_ids::{PortId, RoleId};
+use netvm_ids::{ChainId, PortId, RoleId};
 use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader};
 use netvm_ring::Descriptor;
 
@@ -181,6 +181,12 @@ impl Endpoint {
         self.table.table().role_number(name).map(RoleId)
     }
 
+    /// The current number of the chain with this name, for [`crate::Steer`].
+    #[must_use]
+    pub fn chain(&self, name: &str) -> Option<ChainId> {
+        self.table.table().chain_number(name).map(ChainId)
+    }
+
     /// A number that changes whenever ports, roles or chains change.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
@@ -194,7 +200,8 @@ impl Endpoint {
         }
     }
 
-    /// Withdraws this thread's per-flow verdicts ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]).
+    /// Withdraws this thread's per-flow verdicts ([`Verdict::DropFlow`], [`Verdict::SkipFlow`],
+    /// [`Verdict::SteerFlow`]).
     pub fn withdraw(&mut self) {
         self.tx_rings.withdraw();
     }

@@ -41,8 +41,8 @@ pub trait NetworkFunction {
     fn finish(&mut self, _outbox: &mut Outbox<'_>) {}
 
     /// Called after each burst and about ten times a second. Return `true` once to withdraw the per-flow verdicts
-    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`]) that this thread has given so far, for example after a change of
-    /// rules.
+    /// ([`Verdict::DropFlow`], [`Verdict::SkipFlow`], [`Verdict::SteerFlow`]) that this thread has given so far, for
+    /// example after a change of rules.
     #[inline]
     fn withdraws(&mut self) -> bool {
         false

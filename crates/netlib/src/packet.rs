@@ -2,9 +2,9 @@
 
 use core::slice;
 
-use netvm_ids::{PortId, RoleId};
+use netvm_ids::{ChainId, PortId, RoleId};
 use netvm_region::Region;
-use netvm_ring::Descriptor;
+use netvm_ring::{Descriptor, VerdictKind};
 use netvm_wire::ConnState;
 
 /// Idle timeout of a per-flow verdict in seconds. The role's `flow_verdicts` in the configuration bounds it.
@@ -39,6 +39,40 @@ pub enum Verdict {
     /// As [`Verdict::Next`], and the rest of its flow bypasses this NF for as long as with [`Verdict::DropFlow`].
     /// Packets of the flow already in the NF's rings still arrive, and later ones may overtake them, once.
     SkipFlow(Idle),
+    /// As [`Verdict::Next`], and the rest of its flow goes elsewhere: see [`Steer`].
+    SteerFlow(Steer),
+}
+
+/// Where the rest of a flow goes, from the packet after this one on, straight from its ingress port: hops of its chain
+/// before this NF do not see it either. Packets that are in the NF's rings already still arrive; if it passes them on
+/// ([`Verdict::Next`]), they go the new way, and later ones may overtake them, once.
+///
+/// The engine applies it until the flow has been idle for the role's `flow_verdicts`, an NF gives the flow another one,
+/// this thread withdraws it ([`crate::Burst::withdraw`]), or the NF ends. It drops a packet with a destination that the
+/// role's `steer` does not list (`steer-denied`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Steer {
+    /// Into this chain.
+    Chain(ChainId),
+    /// To this role: the next hop of the flow's chain with this role, else an NF of this role in the same trust group,
+    /// after which the packet goes on behind the hop of the NF that steers.
+    Role(RoleId),
+    /// Out of this port.
+    Port(PortId),
+    /// The way on which no NF has steered it. Any NF that sees a packet of the flow may say so.
+    Back,
+}
+
+impl Steer {
+    /// Kind and argument of the verdict in a descriptor.
+    pub(crate) const fn in_descriptor(self) -> (VerdictKind, u16) {
+        match self {
+            Self::Chain(chain) => (VerdictKind::SteerChain, chain.0),
+            Self::Role(role) => (VerdictKind::SteerRole, role.0),
+            Self::Port(port) => (VerdictKind::SteerPort, port.0),
+            Self::Back => (VerdictKind::SteerBack, 0),
+        }
+    }
 }
 
 /// One packet, in its buffer.

@@ -48,11 +48,11 @@ impl VerdictCounts {
     pub(crate) fn of(descriptor: Descriptor) -> Self {
         let mut counts = Self::default();
         match VerdictKind::from_raw(descriptor.verdict()) {
-            Some(VerdictKind::Next | VerdictKind::SkipFlow) => counts.next = 1,
             Some(VerdictKind::Drop | VerdictKind::DropFlow) => counts.dropped = 1,
             Some(VerdictKind::Port) => counts.port = 1,
             Some(VerdictKind::Role) => counts.role = 1,
             Some(VerdictKind::Hold) | None => {}
+            Some(_) => counts.next = 1,
         }
         counts
     }
@@ -205,6 +205,11 @@ impl TxRings {
                     self.send_to_worker(run, |descriptor| {
                         descriptor.with_verdict(VerdictKind::SkipFlow, idle.0)
                     });
+                }
+                Verdict::SteerFlow(to) => {
+                    counts.next += packets;
+                    let (kind, argument) = to.in_descriptor();
+                    self.send_to_worker(run, |descriptor| descriptor.with_verdict(kind, argument));
                 }
             }
         }

@@ -45,6 +45,8 @@ pub struct Table {
     pub ports: [Name; MAX_PORTS],
     /// Names of the roles.
     pub role_names: [Name; MAX_ROLES],
+    /// Names of the chains. At the end: an NF that was built without them reads the table up to here.
+    pub chain_names: [Name; MAX_CHAINS],
 }
 
 impl Table {
@@ -84,6 +86,12 @@ impl Table {
     #[must_use]
     pub fn role_number(&self, name: &str) -> Option<u16> {
         number_of(&self.role_names, name)
+    }
+
+    /// Number of the chain with this name.
+    #[must_use]
+    pub fn chain_number(&self, name: &str) -> Option<u16> {
+        number_of(&self.chain_names, name)
     }
 
     /// Number of the port with this name.

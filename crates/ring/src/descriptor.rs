@@ -28,6 +28,14 @@ pub enum VerdictKind {
     SkipFlow = 5,
     /// The NF thread holds the packet, and sends it later.
     Hold = 6,
+    /// As [`VerdictKind::Next`], and later packets of the flow go into the chain whose number is the argument.
+    SteerChain = 7,
+    /// As [`VerdictKind::Next`], and later packets of the flow go to the role whose number is the argument.
+    SteerRole = 8,
+    /// As [`VerdictKind::Next`], and later packets of the flow leave by the port whose number is the argument.
+    SteerPort = 9,
+    /// As [`VerdictKind::Next`], and later packets of the flow take the way on which no NF has steered them.
+    SteerBack = 10,
 }
 
 impl VerdictKind {
@@ -43,6 +51,10 @@ impl VerdictKind {
             4 => Some(Self::DropFlow),
             5 => Some(Self::SkipFlow),
             6 => Some(Self::Hold),
+            7 => Some(Self::SteerChain),
+            8 => Some(Self::SteerRole),
+            9 => Some(Self::SteerPort),
+            10 => Some(Self::SteerBack),
             _ => None,
         }
     }

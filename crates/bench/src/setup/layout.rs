@@ -56,6 +56,7 @@ impl Layout {
             group,
             balance: Balance::default(),
             flow_verdicts: 0,
+            steer: Vec::new(),
             hang_timeout: 1,
             allocate: 256,
             hold: 0,

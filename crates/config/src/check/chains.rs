@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use netvm_model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure};
+use netvm_model::{Action, Chain, ChainId, Forward, Host, NfConfig, NfStart, OnFailure, SteerTo};
 
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind};
@@ -25,6 +25,34 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
                 .keep();
         }
     }
+    for (nf, place) in host.nfs.iter().zip(file.items("nf")) {
+        steered(findings, host, nf, &place);
+    }
+}
+
+/// Roles to which an NF steers flows, but whose NFs may not see its packets.
+fn steered(findings: &Findings, host: &Host, nf: &NfConfig, place: &FileTable<'_>) {
+    let follows = |role| {
+        let mut chains = host.chains.iter().map(|chain| &chain.hops);
+        chains.any(|hops| hops.iter().skip_while(|hop| **hop != nf.id).skip(1).any(|hop| *hop == role))
+    };
+    for (n, to) in nf.steer.iter().enumerate() {
+        let SteerTo::Role(role) = to else { continue };
+        let other = host.nf(*role).filter(|other| other.group != nf.group && !follows(*role));
+        if let Some(other) = other {
+            findings
+                .note(
+                    Kind::Conflict,
+                    format!("{} steers to {}, which is in another trust group", nf.role, other.role),
+                )
+                .at(place.element("steer", n), "never gets its packets")
+                .help(format!(
+                    "put both into one group, or steer to a chain that begins with {}: its packets are copied",
+                    other.role
+                ))
+                .keep();
+        }
+    }
 }
 
 /// The chains that packets may enter.
@@ -37,7 +65,11 @@ fn led_to(host: &Host) -> BTreeSet<ChainId> {
         Forward::Chain(id) => Some(id),
         _ => None,
     });
-    rules.chain(forward).collect()
+    let steered = host.nfs.iter().flat_map(|nf| &nf.steer).filter_map(|to| match to {
+        SteerTo::Chain(id) => Some(*id),
+        _ => None,
+    });
+    rules.chain(forward).chain(steered).collect()
 }
 
 fn standby(findings: &Findings, chain: &Chain, place: &FileTable<'_>, hops: &[&NfConfig]) {

@@ -1,5 +1,7 @@
 //! `[[nf]]` and `[[chain]]`.
 
+mod steer;
+
 use netvm_model::{
     Balance, Chain, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, GroupId, Host, MAX_HOPS, MAX_REPLICAS,
     MAX_THREADS, NfConfig, NfLimits, NfStart, OnFailure, Output, PairConfig, RoleId,
@@ -36,6 +38,7 @@ impl Numbered for NfConfig {
             group: GroupId::default(),
             balance: Balance::default(),
             flow_verdicts: 0,
+            steer: Vec::new(),
             hang_timeout: DEFAULT_HANG_TIMEOUT,
             allocate: DEFAULT_ALLOCATE,
             hold: 0,
@@ -54,6 +57,7 @@ impl Keys for NfConfig {
             let is_other = nf.allocate != DEFAULT_ALLOCATE;
             table.key("allocate", &mut nf.allocate, OnlyIf(is_other, Number(0..=MOST_KEPT)));
             table.key("hold", &mut nf.hold, UnlessDefault(Number(0..=MOST_KEPT)));
+            steer::keys(nf, table);
         };
         let balance = |nf: &mut Self, table: &mut Table<'_>| {
             table.key("balance", &mut nf.balance, Word);

@@ -67,6 +67,7 @@ use shares::Shares;
 use state::burst::Burst;
 pub(crate) use state::connections::{EventMemory, TableMemory, WorkerConnections};
 pub use state::connections::{LogEvent, NoPort, rule_number, rule_of};
+pub(crate) use state::flow_verdicts::FlowAction;
 pub(crate) use state::moved::connections::MovedConnections;
 pub(crate) use state::moved::flows::{MovedFlow, MovedFlows};
 use state::nf_links::Awaited;

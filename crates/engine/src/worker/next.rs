@@ -5,7 +5,7 @@ use dpdk::Batch;
 use netvm_wire::VlanId;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, LinkId, PortId, RouterId};
+use crate::ids::{ChainId, LinkId, PortId, RoleId, RouterId};
 use crate::router::PuntReason;
 use crate::snapshot::Snapshot;
 use crate::worker::router::PuntCause;
@@ -49,7 +49,8 @@ pub(crate) enum Position {
     /// The hop with this number, or the output if it is behind the last, after another hop.
     Inside(u8),
     /// An NF with this role that is not in the chain, after the hop with this number.
-    Aside { role: u16, hop: u8 },
+    /// `from`: they enter the chain there, and all came in by this port.
+    Aside { role: u16, hop: u8, from: Option<PortId> },
 }
 
 impl Position {
@@ -58,7 +59,8 @@ impl Position {
     pub(crate) const fn entered_from(self) -> Option<PortId> {
         match self {
             Self::Entry(port) | Self::Later(port, _) => Some(port),
-            Self::Inside(_) | Self::Aside { .. } => None,
+            Self::Inside(_) => None,
+            Self::Aside { from, .. } => from,
         }
     }
 }
@@ -170,6 +172,8 @@ pub(crate) enum Next {
     Kernel { from: PortId, by: PuntBy, reason: PuntReason },
     /// Into a chain, without the hops whose bits are set.
     Chain(Entering),
+    /// Into a chain at an NF of this role, by the verdict of the NF at this hop on their flows.
+    ChainRole { from: PortId, chain: ChainId, role: RoleId, hop: u8 },
     /// An NF at this position of a chain, or out of the chain.
     Hop(ChainId, Position),
     /// The same, with unfinished offloads that the NF may not accept.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use netvm_model::Host;
+use netvm_model::{Host, SteerTo};
 use netvm_policy::{QueueId, RuleId};
 use netvm_ring::VerdictKind;
 use netvm_wire::{Address, FlowKey, MacAddr, Malformed, VlanId};
@@ -172,6 +172,10 @@ pub enum NfVerdict {
     SkipFlow,
     /// The NF holds it, and sends it later.
     Hold,
+    /// To the next hop; the rest of its flow goes there.
+    Steer(SteerTo),
+    /// To the next hop; the rest of its flow goes on as if no NF had steered it.
+    SteerBack,
     /// No verdict has this number.
     Invalid(u8),
 }
@@ -187,6 +191,10 @@ impl NfVerdict {
             Some(VerdictKind::DropFlow) => Self::DropFlow,
             Some(VerdictKind::SkipFlow) => Self::SkipFlow,
             Some(VerdictKind::Hold) => Self::Hold,
+            Some(VerdictKind::SteerChain) => Self::Steer(SteerTo::Chain(ChainId(argument))),
+            Some(VerdictKind::SteerRole) => Self::Steer(SteerTo::Role(RoleId(argument))),
+            Some(VerdictKind::SteerPort) => Self::Steer(SteerTo::Port(PortId(argument))),
+            Some(VerdictKind::SteerBack) => Self::SteerBack,
             None => Self::Invalid(kind),
         }
     }

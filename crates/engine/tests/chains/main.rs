@@ -3,7 +3,7 @@
 
 mod apply;
 mod failover;
-mod flow_verdicts;
+mod flows;
 mod forward;
 mod gro;
 mod groups;

@@ -276,6 +276,7 @@ pub fn nf(id: u16, role: &str, group: u16) -> NfConfig {
         group: GroupId(group),
         balance: Balance::LeastOccupied,
         flow_verdicts: 0,
+        steer: Vec::new(),
         hang_timeout: 1,
         allocate: 256,
         hold: 0,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use netlib::{Endpoint, Idle, Options, Packet, PortId, RoleId, Verdict, Waiting};
+use netlib::{ChainId, Endpoint, Idle, Options, Packet, PortId, RoleId, Steer, Verdict, Waiting};
 use netvm_attach::{Fds, Hello, Ready};
 use netvm_region::{
     Admission, Balance, Control, Destination, Geometry, Pages, Region, RegionSpec, RingRef, Table,
@@ -300,12 +300,14 @@ fn check(
         assert_eq!(packet.data().len(), packet.len());
         packet.prefetch();
     }
-    match input.u8() % 7 {
+    match input.u8() % 9 {
         0 | 1 => Verdict::Next,
         2 => Verdict::Drop,
         3 => Verdict::Port(PortId(input.u16())),
         4 => Verdict::DropFlow(Idle(input.u16())),
         5 => Verdict::SkipFlow(Idle(input.u16())),
+        6 => Verdict::SteerFlow(Steer::Chain(ChainId(input.u16()))),
+        7 => Verdict::SteerFlow(Steer::Back),
         _ => Verdict::Role(RoleId(input.u16() % 140)),
     }
 }

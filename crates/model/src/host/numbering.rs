@@ -17,7 +17,7 @@ use netvm_ids::{
 use netvm_policy::{Action, Actions, Match, Rule, When};
 
 use super::Host;
-use crate::nf::{NfStart, Output};
+use crate::nf::{NfStart, Output, SteerTo};
 use crate::port::Forward;
 use crate::vm::Guest;
 
@@ -77,6 +77,13 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         group(&mut item.group);
         if let NfStart::Ports(pair) = &mut item.start {
             pair.ports.iter_mut().flatten().for_each(port);
+        }
+        for to in &mut item.steer {
+            match to {
+                SteerTo::Chain(id) => chain(id),
+                SteerTo::Role(id) => role(id),
+                SteerTo::Port(id) => port(id),
+            }
         }
     }
     for item in &mut host.vms {

@@ -78,7 +78,7 @@ fn a_loop_of_ones_own_sets_verdicts_for_the_burst() {
         assert_eq!(netlib_port(endpoint, c"wan".as_ptr(), &raw mut port), NETLIB_OK as c_int);
         assert_eq!(port, 1);
         let mut packets: [netlib_packet; NETLIB_BURST] = std::mem::zeroed();
-        let verdicts = [0x20001_u32, 0x30002, 0x50007, 0x90000];
+        let verdicts = [0x20001_u32, 0x30002, 0x50007, 0xa0000];
         assert_eq!(
             netlib_set_verdicts(endpoint, verdicts.as_ptr(), 1),
             NETLIB_ERR_STALE as c_int,
@@ -102,6 +102,34 @@ fn a_loop_of_ones_own_sets_verdicts_for_the_burst() {
         assert_eq!(netlib_set_verdicts(endpoint, &raw const verdicts[3], 1), NETLIB_ERR_ARGUMENT as c_int);
         netlib_send(endpoint);
         assert_eq!(take(sim), Some((NETLIB_DROP, vec![9; 60])));
+        netlib_sim_free(sim);
+    }
+}
+
+#[test]
+fn an_nf_steers_the_rest_of_flows() {
+    let sim = simulator();
+    // SAFETY: a live simulator, whose endpoint only this thread uses; arrays are as long as the calls say.
+    unsafe {
+        let chains = [c"plain".as_ptr(), c"scrub".as_ptr(), null()];
+        assert_eq!(netlib_sim_name_chains(sim, chains.as_ptr()), NETLIB_OK as c_int);
+        assert_eq!(netlib_sim_name_chains(null_mut(), null()), NETLIB_ERR_NULL as c_int);
+        let endpoint = netlib_sim_endpoint(sim);
+        let mut packets: [netlib_packet; NETLIB_BURST] = std::mem::zeroed();
+        for n in 0..4 {
+            put(sim, &[n; 60]);
+        }
+        assert_eq!(netlib_receive(endpoint, packets.as_mut_ptr(), NETLIB_BURST, 0), 4);
+        let mut chain = 0;
+        assert_eq!(netlib_chain(endpoint, c"scrub".as_ptr(), &raw mut chain), NETLIB_OK as c_int);
+        assert_eq!(chain, 1);
+        assert_eq!(netlib_chain(endpoint, c"none".as_ptr(), &raw mut chain), NETLIB_ERR_NAME as c_int);
+        let verdicts = [0x60001, 0x70000, 0x80001, NETLIB_STEER_BACK];
+        assert_eq!(netlib_set_verdicts(endpoint, verdicts.as_ptr(), 4), NETLIB_OK as c_int);
+        netlib_send(endpoint);
+        for (n, verdict) in (0..4).zip(verdicts) {
+            assert_eq!(take(sim), Some((verdict, vec![n; 60])));
+        }
         netlib_sim_free(sim);
     }
 }

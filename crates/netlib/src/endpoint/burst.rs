@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 
-use netvm_ids::{PortId, RoleId};
+use netvm_ids::{ChainId, PortId, RoleId};
 
 use super::{BURST, Endpoint, Outbox, OwnedPacket};
 use crate::packet::{Packet, Verdict};
@@ -238,5 +238,11 @@ impl<'a> ThreadContext<'a> {
     #[must_use]
     pub fn role(&self, name: &str) -> Option<RoleId> {
         self.endpoint.role(name)
+    }
+
+    /// The number of the chain with this name, for [`crate::Steer`].
+    #[must_use]
+    pub fn chain(&self, name: &str) -> Option<ChainId> {
+        self.endpoint.chain(name)
     }
 }

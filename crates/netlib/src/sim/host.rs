@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use netvm_attach::{AttachError, Fds};
-use netvm_ids::{PortId, RoleId};
+use netvm_ids::{ChainId, PortId, RoleId};
 use netvm_region::{
-    Admission, Control, ControlError, LAYOUT_VERSION, MAX_PORTS, MAX_ROLES, Name, Pages, Quota, Region,
-    RegionError, RegionSpec, Table, TablePublisher,
+    Admission, Control, ControlError, LAYOUT_VERSION, MAX_CHAINS, MAX_PORTS, MAX_ROLES, Name, Pages, Quota,
+    Region, RegionError, RegionSpec, Table, TablePublisher,
 };
 use netvm_ring::{Consumer, Descriptor, Message, Producer, VerdictKind};
 use netvm_wire::ConnState;
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::Error;
 use crate::endpoint::BURST;
-use crate::packet::{Idle, Verdict};
+use crate::packet::{Idle, Steer, Verdict};
 
 pub(super) const STRIDE: u32 = 16_384;
 pub(super) const HEADROOM: u16 = 256;
@@ -66,6 +66,7 @@ pub(super) struct Host {
     holders: Vec<Holder>,
     region: Region,
     table: TablePublisher,
+    names: Box<Table>,
 }
 
 impl Host {
@@ -116,8 +117,18 @@ impl Host {
         let nf_threads = (0..=threads).map(|_| event()).collect::<Result<_, _>>()?;
         let state = ConnState::Untracked;
         let worker = event()?;
-        let table = publisher;
-        let mut this = Self { rings, control, worker, nf_threads, state, stock, holders, region, table };
+        let mut this = Self {
+            rings,
+            control,
+            worker,
+            nf_threads,
+            state,
+            stock,
+            holders,
+            region,
+            table: publisher,
+            names: table,
+        };
         // An NF in the test's own thread cannot wait for its first buffers.
         (0..threads).for_each(|thread| this.give(thread.into(), BURST));
         Ok(this)
@@ -179,6 +190,14 @@ impl Host {
         self.outcome(descriptor).map_or(Returned::Corrupt, Returned::Packet)
     }
 
+    /// Gives chains names, numbered in the order of the list.
+    pub(super) fn name_chains(&mut self, chains: &[&str]) {
+        for (slot, name) in self.names.chain_names.iter_mut().zip(chains.iter().take(MAX_CHAINS)) {
+            *slot = Name::new(name).unwrap_or(*slot);
+        }
+        self.table.publish(&self.names);
+    }
+
     /// The descriptors to pass to the NF.
     pub(super) fn fds(&self) -> Fds<BorrowedFd<'_>> {
         Fds {
@@ -217,6 +236,10 @@ impl Host {
             VerdictKind::DropFlow => Verdict::DropFlow(Idle(descriptor.argument())),
             VerdictKind::SkipFlow => Verdict::SkipFlow(Idle(descriptor.argument())),
             VerdictKind::Hold => return None,
+            VerdictKind::SteerChain => Verdict::SteerFlow(Steer::Chain(ChainId(descriptor.argument()))),
+            VerdictKind::SteerRole => Verdict::SteerFlow(Steer::Role(RoleId(descriptor.argument()))),
+            VerdictKind::SteerPort => Verdict::SteerFlow(Steer::Port(PortId(descriptor.argument()))),
+            VerdictKind::SteerBack => Verdict::SteerFlow(Steer::Back),
         };
         let (buffer, offset, length) = (descriptor.buffer(), descriptor.offset(), descriptor.length());
         if !self.region.geometry().contains(buffer, offset, length) {

@@ -124,6 +124,11 @@ impl Process {
         &self.hello
     }
 
+    /// Gives chains names, numbered in the order of the list; the NF learns them before the next packet.
+    pub fn name_chains(&mut self, chains: &[&str]) {
+        self.host.name_chains(chains);
+    }
+
     /// The program's process id, for signals.
     #[must_use]
     pub fn id(&self) -> u32 {

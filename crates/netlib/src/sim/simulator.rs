@@ -54,6 +54,11 @@ impl Engine {
         }
     }
 
+    /// Gives chains names, numbered in the order of the list.
+    pub fn name_chains(&mut self, chains: &[&str]) {
+        self.host.name_chains(chains);
+    }
+
     /// Sends a packet with ingress port `ingress` to the NF. Returns whether there was room for it: it is at most
     /// [`MAX_PACKET`] bytes long, and the NF has less than [`BURST`] packets since [`Engine::take`] returned nothing
     /// more.
@@ -133,6 +138,11 @@ impl Simulator {
     pub fn new(ports: &[&str], roles: &[&str]) -> Result<Self, Error> {
         let (engine, endpoint) = Engine::new(ports, roles)?;
         Ok(Self { engine, endpoint, time: Duration::ZERO })
+    }
+
+    /// Gives chains names, numbered in the order of the list.
+    pub fn name_chains(&mut self, chains: &[&str]) {
+        self.engine.name_chains(chains);
     }
 
     /// Sends packets from now on as if their connections were in this state ([`Packet::state`](crate::Packet::state)).

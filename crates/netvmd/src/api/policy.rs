@@ -23,7 +23,7 @@ use netvm_wire::ConnState;
 use tokio::sync::oneshot;
 
 use super::Failure;
-use super::steps::{described, flow, role_name};
+use super::steps::{described, flow, role_name, steer_text};
 use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
@@ -198,7 +198,12 @@ fn flow_info(host: &Host, view: &FlowView) -> FlowInfo {
 fn verdict_info(host: &Host, word: netvm_engine::FlowVerdict) -> FlowVerdictInfo {
     FlowVerdictInfo {
         role: role_name(host, word.role),
-        verdict: if word.drops { FlowVerdict::Drop } else { FlowVerdict::Skip },
+        verdict: match word.steers {
+            _ if word.drops => FlowVerdict::Drop,
+            Some(_) => FlowVerdict::Steer,
+            None => FlowVerdict::Skip,
+        },
+        to: word.steers.map(|to| steer_text(host, to)),
         left_s: word.left,
     }
 }

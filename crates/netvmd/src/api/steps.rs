@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use netvm_api::{StepKind, TracedStep};
 use netvm_engine::{Lost, NatEnd, NfVerdict, Step, Translated};
-use netvm_model::{Chain, Host, PortId, RoleId, RuleId};
+use netvm_model::{Chain, Host, PortId, RoleId, RuleId, SteerTo};
 use netvm_policy::Names;
 use netvm_wire::{Address, ConnState, FiveTuple, FlowKey};
 
@@ -194,7 +194,18 @@ fn verdict_text(host: &Host, verdict: NfVerdict) -> String {
         NfVerdict::DropFlow => "drop-flow".to_owned(),
         NfVerdict::SkipFlow => "skip-flow".to_owned(),
         NfVerdict::Hold => "hold".to_owned(),
+        NfVerdict::Steer(to) => format!("steer-flow to {}", steer_text(host, to)),
+        NfVerdict::SteerBack => "steer-flow back".to_owned(),
         NfVerdict::Invalid(number) => format!("{number}, which is none"),
+    }
+}
+
+/// Where an NF steers a flow, such as `chain scrub`.
+pub(super) fn steer_text(host: &Host, to: SteerTo) -> String {
+    match to {
+        SteerTo::Chain(chain) => format!("chain {}", Names::chain(host, chain)),
+        SteerTo::Role(role) => format!("role {}", role_name(host, role)),
+        SteerTo::Port(port) => format!("port {}", Names::port(host, port)),
     }
 }
 

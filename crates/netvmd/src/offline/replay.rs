@@ -288,6 +288,7 @@ fn nf(id: u16, words: &[String]) -> NfConfig {
         group: GroupId(0),
         balance: Balance::default(),
         flow_verdicts: 0,
+        steer: Vec::new(),
         hang_timeout: DEFAULT_HANG_TIMEOUT,
         allocate: DEFAULT_ALLOCATE,
         hold: 0,

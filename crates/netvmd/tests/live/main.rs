@@ -5,13 +5,13 @@ mod absent;
 mod changes;
 #[path = "../common/mod.rs"]
 mod common;
-mod conditions;
 mod connections;
 mod groups;
 mod host;
 mod many_ports;
 mod memif;
 mod memory;
+mod policy;
 mod workers;
 
 use common::{Forward, PROGRAM};
@@ -20,7 +20,10 @@ use netlib::Options;
 /// Not a test: runs as an NF if the environment says so.
 #[test]
 fn be_the_program() {
-    if std::env::var(PROGRAM).is_ok() {
-        netlib::run(&Options::new("forward"), |_| Forward).unwrap();
+    match std::env::var(PROGRAM).as_deref() {
+        Ok("detector") => policy::steering::detector(),
+        Ok("scrubber") => policy::steering::scrubber(),
+        Ok(_) => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
+        Err(_) => {}
     }
 }

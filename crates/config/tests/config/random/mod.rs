@@ -10,7 +10,7 @@ mod vms;
 use netvm_model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
     HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart, OnFailure,
-    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, VhostDma,
+    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, SteerTo, VhostDma,
     VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
@@ -302,6 +302,7 @@ fn build(
             group: group_at(&group),
             balance,
             flow_verdicts: u16::from(hash) * (n + 1),
+            steer: Vec::new(),
             hang_timeout: 1 + u16::from(hash) * n,
             allocate: 200 + 56 * (n % 3),
             hold: u16::from(hash) * n,
@@ -323,6 +324,12 @@ fn build(
         };
         let (id, name, reverse) = (ChainId(n), format!("c{n}{name}"), None);
         host.chains.push(Chain { id, name, hops, on_failure, output, reverse });
+    }
+    let chain = host.chains.first().map(|chain| SteerTo::Chain(chain.id));
+    for nf in host.nfs.iter_mut().filter(|nf| nf.flow_verdicts > 0) {
+        nf.steer.extend(chain);
+        // A role of the same group.
+        nf.steer.extend([SteerTo::Port(PortId(0)), SteerTo::Role(nf.id)]);
     }
     host
 }

@@ -20,7 +20,7 @@ use crate::manager::traces::Traces;
 use crate::nat::{Nat, TargetHealth};
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, Shortened, Snapshot, StickyChoice, Target};
+use crate::snapshot::{ChainPath, Choice, FlowRights, Shortened, Snapshot, StickyChoice, Target};
 
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]
@@ -106,6 +106,10 @@ impl<'a> View<'a> {
         }
         for nf in &self.host.nfs {
             put(&mut snapshot.roles, nf.id.index(), self.target(nf.id, 0, worker));
+            if nf.flow_verdicts > 0 {
+                let rights = FlowRights { longest: nf.flow_verdicts, steer: nf.steer.as_slice().into() };
+                put(&mut snapshot.flow_rights, nf.id.index(), rights);
+            }
         }
         for group in &self.host.groups {
             put(&mut snapshot.groups, group.id.index(), self.rights(group));
@@ -199,7 +203,9 @@ impl<'a> View<'a> {
         let by_hash =
             |role: &RoleId| self.host.nf(*role).is_some_and(|nf| nf.balance != model::Balance::LeastOccupied);
         let hashed = chain.hops.iter().any(by_hash);
-        let crossings = (1..groups.len()).filter(|hop| groups[*hop] != groups[*hop - 1]);
+        let crosses =
+            |hop: &usize| groups[*hop] != groups[*hop - 1] || self.goes_by_engine(chain, without, *hop);
+        let crossings = (1..groups.len()).filter(crosses);
         let crossings = crossings.filter_map(|hop| match targets.get(hop) {
             Some(Target::Links { links, .. }) => Some(links.iter().copied()),
             _ => None,

@@ -25,6 +25,8 @@ impl View<'_> {
             table.ports[index] = Name::new(&port.name).unwrap_or(table.ports[index]);
         }
         for chain in &self.host.chains {
+            let index = chain.id.index();
+            table.chain_names[index] = Name::new(&chain.name).unwrap_or(table.chain_names[index]);
             self.fill_chain(&mut table, id, chain, Shortened { id: chain.id, of: chain.id, without: 0 });
         }
         for (short, chain) in self.short_chains() {
@@ -64,11 +66,28 @@ impl View<'_> {
             let here = match bypassed {
                 true => next,
                 false if self.is_captured(chain.id) => Destination::engine(hop as u8),
+                false if self.goes_by_engine(chain, short.without, hop) => Destination::engine(hop as u8),
                 false => self.destination(group, *role, hop as u8),
             };
             table.hops[row][hop] = here;
             next = here;
         }
+    }
+
+    /// Whether packets come to a hop by way of the engine, although the NFs before it are in the same group: the engine
+    /// knows which flows an NF has steered.
+    pub(super) fn goes_by_engine(&self, chain: &Chain, without: u16, hop: usize) -> bool {
+        let nf = |hop: usize| chain.hops.get(hop).and_then(|role| self.host.nf(*role));
+        for (before, role) in chain.hops.iter().enumerate().take(hop).rev() {
+            if nf(before).is_some_and(|nf| !nf.steer.is_empty()) {
+                return true;
+            }
+            let is_served = self.roles.get(role).is_some_and(|members| !members.nf_threads.is_empty());
+            if is_served && !is_in(without, before) {
+                return false;
+            }
+        }
+        false
     }
 
     /// The NF threads of a role if they are in this group, or the engine.

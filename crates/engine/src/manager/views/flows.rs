@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use netvm_model::SteerTo;
 use netvm_policy::RuleId;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, MacAddr};
@@ -11,15 +12,17 @@ use crate::ids::{PortId, RoleId, WorkerId};
 use crate::manager::publish::policy::now;
 use crate::manager::workers::Workers;
 use crate::policy::Policy;
-use crate::worker::{Command, FlowCounts, FlowPage};
+use crate::worker::{Command, FlowAction, FlowCounts, FlowPage};
 
 /// An NF's verdict on a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowVerdict {
     /// The NF's role.
     pub role: RoleId,
-    /// Drop the flow's packets; otherwise bypass the NF.
+    /// Drop the flow's packets.
     pub drops: bool,
+    /// They go there; `None`, and not `drops`: they bypass the NF.
+    pub steers: Option<SteerTo>,
     /// Seconds until it expires if no packet follows.
     pub left: f64,
 }
@@ -76,7 +79,11 @@ impl Flows {
         for row in page.rows.drain(..).take(room).filter(|_| is_current) {
             let verdicts = row.verdicts.iter().flatten().map(|(verdict, left)| FlowVerdict {
                 role: verdict.role,
-                drops: verdict.drops,
+                drops: verdict.action == FlowAction::Drop,
+                steers: match verdict.action {
+                    FlowAction::Steer(to) => Some(to),
+                    FlowAction::Drop | FlowAction::Skip => None,
+                },
                 left: seconds(*left),
             });
             self.flows.push(FlowView {

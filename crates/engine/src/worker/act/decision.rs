@@ -3,6 +3,8 @@
 //!
 //! Cost: a decision without any of these is not a stage of its own ([`outcome`]).
 
+use netvm_model::SteerTo;
+
 use super::police::admitted;
 use super::vlan::set_vlan;
 use crate::drop_reason::DropReason;
@@ -11,7 +13,7 @@ use crate::policy::{Decision, Outcome};
 use crate::snapshot::Snapshot;
 use crate::worker::next::{Dispatch, Entering, Next, Side, Step};
 use crate::worker::packet::mark;
-use crate::worker::state::lookup_results::{Action, PacketAction};
+use crate::worker::state::lookup_results::{Action, PacketAction, Steering};
 use crate::worker::tx::copy::copies_for;
 
 /// Where a decision of received packets sends them, or one of packets to send that drops them or lets them pass.
@@ -37,6 +39,11 @@ fn of_received(from: PortId, outcome: Outcome, action: PacketAction) -> Next {
         Outcome::Chain(chain) => match action.action.unpack() {
             Action::SkipHops(skipped) => Next::Chain(Entering { from, chain, skipped }),
             Action::DropFlow => Next::drop_in(chain, DropReason::FlowVerdict),
+            Action::Steer(Steering { to, hop }) => match to {
+                SteerTo::Chain(chain) => Next::Chain(Entering { from, chain, skipped: 0 }),
+                SteerTo::Role(role) => Next::ChainRole { from, chain, role, hop },
+                SteerTo::Port(out) => Next::Interface(out),
+            },
             _ => Next::Chain(Entering { from, chain, skipped: 0 }),
         },
         Outcome::Normal => Next::Bridge { from, action: action.action },

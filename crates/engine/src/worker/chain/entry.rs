@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, LinkId, MemoryId};
+use crate::ids::{ChainId, LinkId, MemoryId, RoleId};
 use crate::snapshot::{ChainPath, Choice, Snapshot, Target};
 use crate::worker::next::{Entering, Next, Position};
 use crate::worker::state::Datapath;
@@ -25,6 +25,41 @@ pub(crate) fn enter(dp: &mut Datapath, cx: Context<'_>, entering: Entering) -> N
         return Next::drop_in(chain, DropReason::ChainFull);
     }
     Next::Hop(chain, Position::Entry(from))
+}
+
+/// The role to which an NF at a hop has steered a flow.
+#[derive(Clone, Copy)]
+pub(crate) struct AtRole {
+    pub(crate) role: RoleId,
+    pub(crate) hop: u8,
+}
+
+/// Sends packets into a chain at an NF of a role: the next hop of the chain with this role, else an NF of the role
+/// beside the chain.
+#[cold]
+pub(crate) fn enter_at_role(dp: &mut Datapath, cx: Context<'_>, entering: Entering, at: AtRole) -> Next {
+    let Entering { from, chain, .. } = entering;
+    let Some(path) = cx.snapshot.chain(chain) else { return Next::drop_in(chain, DropReason::NoRule) };
+    if !cx.admitted && is_full_inside(dp, path, chain) {
+        return Next::drop_in(chain, DropReason::ChainFull);
+    }
+    if matches!(path.entry, Target::Drop(_)) {
+        return Next::Hop(chain, Position::Entry(from));
+    }
+    let position = match at.later_in(path) {
+        Some(hop) => Position::Later(from, hop),
+        None => Position::Aside { role: at.role.0, hop: at.hop, from: Some(from) },
+    };
+    Next::Hop(chain, position)
+}
+
+impl AtRole {
+    /// The next hop of the chain with this role.
+    pub(crate) fn later_in(self, path: &ChainPath) -> Option<u8> {
+        let after = usize::from(self.hop) + 1;
+        let later = path.roles.iter().skip(after).position(|role| *role == self.role.0)?;
+        Some((after + later) as u8)
+    }
 }
 
 /// The same, without the hops that per-flow verdicts skip.

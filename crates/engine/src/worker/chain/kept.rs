@@ -104,6 +104,6 @@ pub(crate) fn give_ingress(verdict: u8, argument: u16, packets: &mut Batch) -> b
         }
         // They stay with the NF, or nowhere.
         Some(VerdictKind::Hold | VerdictKind::Drop) | None => true,
-        Some(VerdictKind::Next | VerdictKind::Role | VerdictKind::DropFlow | VerdictKind::SkipFlow) => false,
+        Some(_) => false,
     }
 }

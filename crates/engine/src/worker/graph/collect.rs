@@ -14,9 +14,10 @@ use crate::drop_reason::{DropReason, Violation};
 use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::inflight::{Returned, Turn};
 use crate::snapshot::{ChainPath, Snapshot, Target};
-use crate::worker::chain::flow_verdicts::{FlowVerdict, record};
+use crate::worker::chain::flow_verdicts::{FlowVerdict, Steered, Steerer, record};
 use crate::worker::chain::kept;
 use crate::worker::next::{Exit, Next, Position};
+use crate::worker::packet::groups::groups;
 use crate::worker::packet::keys::key_of;
 use crate::worker::record::{PacketEvent, Visit};
 use crate::worker::state::burst::Context;
@@ -151,6 +152,12 @@ impl Sender<'_> {
         CapturePoint::Hop { chain: verdict.chain, hop: verdict.hop, role: self.role }
     }
 
+    /// The NF as one that may steer flows.
+    const fn steerer<'a>(&'a self, path: &'a ChainPath, verdict: Verdict) -> Steerer<'a> {
+        let Verdict { chain, hop, .. } = verdict;
+        Steerer { snapshot: self.cx.snapshot, link: self.link, role: self.role, chain, path, hop }
+    }
+
     /// Drops packets because of an NF's verdict. Counts them for the NF, and for the chain if the NF belongs to it.
     #[inline]
     fn refuse(&self, dp: &Datapath, verdict: Verdict, reason: DropReason, run: &mut Batch) {
@@ -196,10 +203,42 @@ fn act(dp: &mut Datapath, sender: Sender<'_>, verdict: Verdict, run: &mut Batch)
         }
         _ => {}
     }
+    let steered = Steered::of(kind, verdict.argument);
     match next_of(sender, path, verdict, kind) {
+        Ok(next) if steered.is_some() || kind == Some(VerdictKind::Next) => {
+            let steerer = sender.steerer(path, verdict);
+            if steered.is_some() || steerer.may_have_steered(dp) {
+                return pass_on(dp, steerer, steered, Passed { cx: sender.cx, next, run });
+            }
+            walk(dp, sender.cx, next, run);
+        }
         Ok(next) => walk(dp, sender.cx, next, run),
         Err(reason) => sender.refuse(dp, verdict, reason, run),
     }
+}
+
+/// Packets that an NF passes on.
+struct Passed<'a> {
+    cx: Context<'a>,
+    next: Next,
+    run: &'a mut Batch,
+}
+
+/// Brings packets to their ends that an NF passes on which steers flows.
+#[cold]
+fn pass_on(dp: &mut Datapath, steerer: Steerer<'_>, steered: Option<Steered>, passed: Passed<'_>) {
+    let Passed { cx, next: on, run } = passed;
+    let nexts = steerer.pass_on(dp, steered, run, on);
+    groups(
+        run,
+        |n| nexts[n],
+        |next, part| {
+            if matches!(next, Next::Chain(_)) {
+                observe::left_chain(dp, steerer.chain, part);
+            }
+            walk(dp, cx, next, part);
+        },
+    );
 }
 
 /// Notes packets that an NF has returned, for traces.
@@ -238,6 +277,19 @@ fn next_of(
         }
         Some(VerdictKind::Role) => next_with_role(sender, path, verdict),
         Some(VerdictKind::Drop | VerdictKind::DropFlow) => Err(DropReason::Verdict),
+        Some(
+            VerdictKind::SteerChain
+            | VerdictKind::SteerRole
+            | VerdictKind::SteerPort
+            | VerdictKind::SteerBack,
+        ) => {
+            let steered = Steered::of(kind, verdict.argument);
+            let rights = steered.and_then(|steered| sender.steerer(path, verdict).rights(steered));
+            match rights {
+                Some(_) => Ok(Next::Hop(chain, Position::Inside(verdict.hop + 1))),
+                None => Err(DropReason::SteerDenied),
+            }
+        }
         // `act` has returned before.
         Some(VerdictKind::Hold) | None => Err(DropReason::BadAction),
     }
@@ -255,7 +307,7 @@ fn next_with_role(sender: Sender<'_>, path: &ChainPath, verdict: Verdict) -> Res
     let target = sender.cx.snapshot.roles.get(usize::from(role)).and_then(Option::as_ref);
     match target.and_then(Target::replicas) {
         Some(replicas) if replicas.group == sender.group => {
-            Ok(Next::Hop(chain, Position::Aside { role, hop }))
+            Ok(Next::Hop(chain, Position::Aside { role, hop, from: None }))
         }
         Some(_) => Err(DropReason::RoleDenied),
         None => Err(DropReason::UnknownRole),

@@ -36,11 +36,11 @@ pub(crate) mod verdicts;
 use dpdk::Batch;
 
 use super::act::{decision, reject};
-use super::chain::entry;
+use super::chain::entry::{self, AtRole};
 use super::chain::hop::{self, Hop};
 use super::chain::pair;
 use super::forward::{bridge, egress, nat, punt, route, vlan};
-use super::next::{Dispatch, Exit, Next, Split, Step};
+use super::next::{Dispatch, Entering, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
 use super::state::burst::Context;
@@ -56,6 +56,9 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
         }
         at = match at {
             Next::Chain(entering) => entry::enter(dp, cx, entering),
+            Next::ChainRole { from, chain, role, hop } => {
+                entry::enter_at_role(dp, cx, Entering { from, chain, skipped: 0 }, AtRole { role, hop })
+            }
             Next::Hop(chain, position) => hop::go(dp, cx, Hop { chain, position }, batch),
             Next::Replica(chain, position) => hop::choose(dp, cx, Hop { chain, position }),
             Next::Pair(chain, position) => pair::choose(cx, Hop { chain, position }),
@@ -171,6 +174,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::PushTag { from, parent, tag } => vlan::push(burst, from, parent, tag),
         Next::PopTag { by } => vlan::pop(burst, by),
         Next::Chain(_)
+        | Next::ChainRole { .. }
         | Next::Bridge { .. }
         | Next::Hop(..)
         | Next::HopUnfinished(..)

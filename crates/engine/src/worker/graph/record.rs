@@ -141,7 +141,7 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
             Step::NextHop { port: out, vlan: key.vlan, mac: key.destination_mac }
         }
         Next::Kernel { reason, .. } => Step::Punted(reason),
-        Next::Chain(entering) => Step::Chain(entering.chain),
+        Next::Chain(Entering { chain, .. }) | Next::ChainRole { chain, .. } => Step::Chain(chain),
         Next::Ring(end) => {
             let (role, key) = (dp.nfs.get(end.link)?.role, key_of(packet).ok());
             let hop = cx.snapshot.configured_hop(end.chain, end.hop);
@@ -217,6 +217,7 @@ fn instead(recorder: &Recorder, cx: Context<'_>, next: Next) -> Next {
         // The decision names them; their copies go nowhere.
         Next::Mirror(side, action, _) => Next::Mirror(side, action, NO_MIRROR),
         Next::Chain(entering) => pass_nfs(recorder, cx, entering),
+        Next::ChainRole { from, chain, .. } => pass_nfs(recorder, cx, Entering { from, chain, skipped: 0 }),
         Next::Reject { from } => Next::drop_at(from, DropReason::Rejected),
         Next::Tx(port) if cx.snapshot.sends_to(port).is_none() => Next::Discard,
         _ => next,

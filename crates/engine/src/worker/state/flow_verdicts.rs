@@ -1,8 +1,8 @@
-//! Per-flow verdicts of NFs: drop the rest of the flow, or skip this NF.
+//! Per-flow verdicts of NFs: drop the rest of the flow, skip this NF, or steer the rest elsewhere.
 //!
 //! ```text
-//!  in:   flow cache ──▶ slot and serial of the flow into the mbuf ──▶ verdicts? ──▶ drop │ chain without the hop
-//!  back: DropFlow, SkipFlow ──▶ slot and serial in the mbuf ──▶ the flow's key on reception ──▶ verdict into the table
+//!  in:   flow cache ──▶ slot and serial of the flow into the mbuf ──▶ verdicts? ──▶ drop, elsewhere, without the hop
+//!  back: DropFlow, SkipFlow, Steer… ──▶ slot and serial in the mbuf ──▶ key on reception ──▶ verdict into the table
 //! ```
 //!
 //! - The key is the flow key on reception, even if an NF has changed the packet since: mbufs and the flow cache are
@@ -18,11 +18,12 @@ use core::cell::Cell;
 
 use dpdk::Batch;
 use netvm_flow::{CacheError, Eviction, FlowCache, MAX_BURST, New, Options, Slot, Validity};
+use netvm_model::SteerTo;
 use netvm_policy::UsedFields;
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::FlowKey;
 
-use super::lookup_results::{Action, LookupResults};
+use super::lookup_results::{Action, LookupResults, Steering};
 use crate::ids::{LinkId, PortId, RoleId};
 use crate::link::MAX_LINKS;
 use crate::snapshot::ChainPath;
@@ -34,11 +35,21 @@ pub(crate) const MAX_VERDICTS: usize = 4;
 /// The generation of all entries: verdicts do not depend on the policy's generation.
 pub(in crate::worker::state) const ANY_GENERATION: u32 = 0;
 
+/// What becomes of the rest of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowAction {
+    /// It is dropped.
+    Drop,
+    /// It skips this NF.
+    Skip,
+    /// It goes elsewhere.
+    Steer(SteerTo),
+}
+
 /// A verdict of one NF thread on one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewVerdict {
-    /// Drop the rest of the flow; otherwise skip this NF.
-    pub(crate) drops: bool,
+    pub(crate) action: FlowAction,
     /// The role of the NF, and its hop in the chain.
     pub(crate) role: RoleId,
     pub(crate) hop: u8,
@@ -47,10 +58,17 @@ pub(crate) struct NewVerdict {
     pub(crate) seconds: u16,
 }
 
+/// A flow as its packets came in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) port: PortId,
+    pub(crate) key: FlowKey,
+}
+
 /// A verdict in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    pub(crate) drops: bool,
+    pub(crate) action: FlowAction,
     pub(crate) role: RoleId,
     pub(crate) hop: u8,
     pub(crate) link: LinkId,
@@ -98,11 +116,11 @@ impl FlowVerdicts {
 
     /// Records a verdict; it replaces an earlier one of the same role and hop. Returns whether there was room: a flow
     /// has at most [`MAX_VERDICTS`].
-    pub(crate) fn record(&mut self, port: PortId, key: &FlowKey, new: NewVerdict, now: u32) -> bool {
-        let key = UsedFields::default().mask(*key);
-        let NewVerdict { drops, role, hop, link, seconds } = new;
+    pub(crate) fn record(&mut self, flow: &Flow, new: NewVerdict, now: u32) -> bool {
+        let (port, key) = (flow.port, UsedFields::default().mask(flow.key));
+        let NewVerdict { action, role, hop, link, seconds } = new;
         let epoch = self.epochs[link.index()].get();
-        let verdict = Verdict { drops, role, hop, link, epoch, idle: u32::from(seconds) * TICKS_PER_SECOND };
+        let verdict = Verdict { action, role, hop, link, epoch, idle: u32::from(seconds) * TICKS_PER_SECOND };
         let slot = self.table.slot_of(port.0, &key);
         if let Some(slot) = slot {
             self.remove_ended(slot, now);
@@ -170,20 +188,46 @@ impl FlowVerdicts {
     /// The action of a flow's verdicts for a chain; `None` if they do not apply to it.
     pub(crate) fn action_on(&self, slot: Slot, path: &ChainPath) -> Option<Action> {
         let mut skipped = 0u16;
-        let mut drops = false;
+        let mut steered: Option<Steering> = None;
         for verdict in self.verdicts[slot.index()].iter().flatten() {
             let hop = usize::from(verdict.hop);
             if path.roles.get(hop) == Some(&verdict.role.0)
                 && path.longest.get(hop).is_some_and(|most| *most > 0)
             {
-                drops |= verdict.drops;
-                skipped |= 1u16.checked_shl(hop as u32).unwrap_or(0);
+                match verdict.action {
+                    FlowAction::Drop => return Some(Action::DropFlow),
+                    FlowAction::Skip => skipped |= 1u16.checked_shl(hop as u32).unwrap_or(0),
+                    FlowAction::Steer(to) if steered.is_none_or(|first| verdict.hop < first.hop) => {
+                        steered = Some(Steering { to, hop: verdict.hop });
+                    }
+                    FlowAction::Steer(_) => {}
+                }
             }
         }
-        if skipped == 0 {
-            return None;
+        match steered {
+            Some(steering) => Some(Action::Steer(steering)),
+            None => (skipped != 0).then_some(Action::SkipHops(skipped)),
         }
-        Some(if drops { Action::DropFlow } else { Action::SkipHops(skipped) })
+    }
+
+    /// Where NFs of a role at a hop have steered a flow.
+    pub(crate) fn steered(&mut self, flow: &Flow, role: RoleId, hop: u8, now: u32) -> Option<SteerTo> {
+        let slot = self.table.slot_of(flow.port.0, &UsedFields::default().mask(flow.key))?;
+        self.remove_ended(slot, now);
+        self.verdicts[slot.index()].iter().flatten().find_map(|verdict| match verdict.action {
+            FlowAction::Steer(to) if (verdict.role, verdict.hop) == (role, hop) => Some(to),
+            _ => None,
+        })
+    }
+
+    /// Ends whatever steers a flow.
+    pub(crate) fn end_steering(&mut self, flow: &Flow) {
+        let Some(slot) = self.table.slot_of(flow.port.0, &UsedFields::default().mask(flow.key)) else {
+            return;
+        };
+        for verdict in &mut self.verdicts[slot.index()] {
+            verdict.take_if(|verdict| matches!(verdict.action, FlowAction::Steer(_)));
+        }
     }
 
     /// For views: the verdicts on a flow, each with the ticks until it expires if no packet follows.

@@ -2,10 +2,11 @@
 //! decision does not determine what happens to the packet.
 
 use netvm_flow::Slot;
+use netvm_model::SteerTo;
 use netvm_wire::FlowKey;
 
 use super::BURST;
-use crate::ids::PortId;
+use crate::ids::{ChainId, PortId, RoleId};
 
 /// What happens to a packet, beyond its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,15 @@ pub(crate) enum Action {
     DropFlow,
     /// NFs at these hops of its chain gave the verdict to skip them (bit mask).
     SkipHops(u16),
+    /// An NF of its chain has steered its flow.
+    Steer(Steering),
+}
+
+/// Where an NF at a hop of a chain has steered a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steering {
+    pub(crate) to: SteerTo,
+    pub(crate) hop: u8,
 }
 
 /// An [`Action`] in 32 bits: 3 bits of kind above 29 bits of argument. For [`Action::SwitchTo`] the argument is a port
@@ -42,6 +52,10 @@ const FILTER: u32 = 2;
 const WRONG_VLAN: u32 = 3;
 const DROP_FLOW: u32 = 4;
 const SKIP_HOPS: u32 = 5;
+/// Below it, from the highest bit: 2 bits of what kind of destination, 8 bits of the hop, 16 bits of its number.
+const STEER: u32 = 6;
+const HOP_SHIFT: u32 = 16;
+const DESTINATION_SHIFT: u32 = 24;
 
 impl PackedAction {
     pub(crate) const AS_DECIDED: Self = Self(u32::MAX);
@@ -59,6 +73,14 @@ impl PackedAction {
             Action::WrongVlan => WRONG_VLAN << KIND_SHIFT,
             Action::DropFlow => DROP_FLOW << KIND_SHIFT,
             Action::SkipHops(hops) => SKIP_HOPS << KIND_SHIFT | hops as u32,
+            Action::Steer(Steering { to, hop }) => {
+                let (kind, number) = match to {
+                    SteerTo::Chain(chain) => (0, chain.0),
+                    SteerTo::Role(role) => (1, role.0),
+                    SteerTo::Port(port) => (2, port.0),
+                };
+                STEER << KIND_SHIFT | kind << DESTINATION_SHIFT | (hop as u32) << HOP_SHIFT | number as u32
+            }
         })
     }
 
@@ -77,6 +99,15 @@ impl PackedAction {
             WRONG_VLAN => Action::WrongVlan,
             DROP_FLOW => Action::DropFlow,
             SKIP_HOPS => Action::SkipHops(self.0 as u16),
+            STEER => {
+                let number = self.0 as u16;
+                let to = match self.0 >> DESTINATION_SHIFT & 3 {
+                    0 => SteerTo::Chain(ChainId(number)),
+                    1 => SteerTo::Role(RoleId(number)),
+                    _ => SteerTo::Port(PortId(number)),
+                };
+                Action::Steer(Steering { to, hop: (self.0 >> HOP_SHIFT) as u8 })
+            }
             _ => Action::AsDecided,
         }
     }
@@ -201,6 +232,9 @@ mod tests {
             Action::DropFlow,
             Action::SkipHops(1),
             Action::SkipHops(u16::MAX),
+            Action::Steer(Steering { to: SteerTo::Chain(ChainId(255)), hop: 7 }),
+            Action::Steer(Steering { to: SteerTo::Role(RoleId(u16::MAX)), hop: u8::MAX }),
+            Action::Steer(Steering { to: SteerTo::Port(PortId(1023)), hop: 0 }),
         ];
         for action in actions {
             let packed = PackedAction::new(action);

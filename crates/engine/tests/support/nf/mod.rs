@@ -5,6 +5,7 @@ mod flow_verdicts;
 mod hostile;
 pub mod packets;
 pub mod raw;
+mod steer;
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ fn nf_process() {
     }
     flow_verdicts::run_if_named(&kind);
     packets::run_if_named(&kind);
+    steer::run_if_named(&kind);
     if let Some(change) = changing::change_of(&kind) {
         changing::return_changed(change);
     }

@@ -291,6 +291,7 @@ impl<'a> Outbox<'a> {
             Verdict::Role(role) => (VerdictKind::Role, role.0),
             Verdict::DropFlow(idle) => (VerdictKind::DropFlow, idle.0),
             Verdict::SkipFlow(idle) => (VerdictKind::SkipFlow, idle.0),
+            Verdict::SteerFlow(to) => to.in_descriptor(),
         };
         if kept.origin == Origin::Received {
             self.kit.held = self.kit.held.saturating_sub(1);

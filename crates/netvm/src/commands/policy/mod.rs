@@ -136,8 +136,9 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
 /// A per-flow verdict, such as `scan: skip for 58 s`.
 fn draw_verdict(verdict: &FlowVerdictInfo) -> String {
     let what = match verdict.verdict {
-        FlowVerdict::Drop => "drop",
-        FlowVerdict::Skip => "skip",
+        FlowVerdict::Drop => "drop".to_owned(),
+        FlowVerdict::Skip => "skip".to_owned(),
+        FlowVerdict::Steer => format!("to {}", verdict.to.as_deref().unwrap_or("another way")),
     };
     format!("{}: {what} for {}", verdict.role, duration(verdict.left_s))
 }

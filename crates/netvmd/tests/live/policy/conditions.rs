@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE, Folder, program};
 
-const PAGE: &str = include_str!("../../../../docs/how-to/time-and-load.md");
+const PAGE: &str = include_str!("../../../../../docs/how-to/time-and-load.md");
 /// Seconds until eight o'clock when netvmd starts: enough for it to serve its API before.
 const BEFORE_EIGHT: u64 = 15;
 

@@ -1,0 +1,4 @@
+//! Verdicts of NFs on whole flows.
+
+mod steering;
+mod verdicts;

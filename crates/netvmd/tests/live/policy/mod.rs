@@ -1,0 +1,4 @@
+//! What decides where packets go, besides what is in them: the time, loads, and NFs that steer flows.
+
+mod conditions;
+pub mod steering;
