@@ -36,6 +36,10 @@ pub(crate) struct StickyChoice {
     pub(crate) table: Arc<Sticky>,
     /// The NF thread of each link.
     pub(crate) nf_threads: Box<[NfThreadId]>,
+    /// Whether each gets new flows; the others keep those that they have.
+    pub(crate) takes_new: Box<[bool]>,
+    /// Replicas come and go, so flows have theirs even while there is only one.
+    pub(crate) always: bool,
 }
 
 /// Where packets that enter a hop go.

@@ -40,7 +40,7 @@ pub use netvm_policy::{
 };
 pub use nf::{
     Attach, AttachInfo, Balance, Chain, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, HOP_SOCKETS, NfConfig,
-    NfLimits, NfStart, OnFailure, Output, PairConfig, PairEnd, PairSide, SteerTo, WhileStarting,
+    NfLimits, NfStart, OnFailure, Output, PairConfig, PairEnd, PairSide, Scale, SteerTo, WhileStarting,
 };
 pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,

@@ -19,8 +19,10 @@ pub enum NfStart {
         command: Vec<String>,
         /// The user it runs as when netvmd is root, by name or number.
         user: String,
-        /// Replicas that process packets.
+        /// Replicas that process packets: with `scale`, the fewest.
         replicas: u16,
+        /// With it, their number follows their load.
+        scale: Option<Scale>,
         /// Replicas that are attached and wait to replace one that dies.
         standby: u16,
         /// Cores that its threads may use; empty: all without a worker, else all.
@@ -39,6 +41,21 @@ pub enum NfStart {
     },
     /// It knows nothing of netvm: its packets pass a pair of ports.
     Ports(PairConfig),
+}
+
+/// How the number of replicas follows their load: the mean of how full their fullest rings are, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The most replicas.
+    pub most: u16,
+    /// One more starts when the load is above this,
+    pub grow_above: u8,
+    /// and one ends when it is below this,
+    pub shrink_below: u8,
+    /// each for so many seconds.
+    pub seconds: u16,
+    /// Seconds that live flows of a replica keep it before it ends.
+    pub drain: u16,
 }
 
 /// Resource limits of a process of an NF.
@@ -95,6 +112,12 @@ impl NfConfig {
             NfStart::Ports(pair) => Some(pair),
             _ => None,
         }
+    }
+
+    /// Whether the number of its replicas follows their load.
+    #[must_use]
+    pub const fn scales(&self) -> bool {
+        matches!(self.start, NfStart::Managed { scale: Some(_), .. })
     }
 }
 

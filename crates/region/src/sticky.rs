@@ -27,6 +27,19 @@ impl Sticky {
         Self { buckets: (0..1usize << order).map(|_| AtomicU32::new(0)).collect(), idle }
     }
 
+    /// How many buckets one of these replicas has that had a packet in the last `idle` ticks.
+    #[must_use]
+    pub fn live(&self, now: u16, is_one: impl Fn(u16) -> bool) -> usize {
+        let is_live = |held: u32| {
+            let idle = now.wrapping_sub((held >> 16) as u16);
+            let is_ahead = idle > u16::MAX - MAX_CLOCK_DIFFERENCE;
+            (held as u16)
+                .checked_sub(1)
+                .is_some_and(|replica| (is_ahead || idle <= self.idle) && is_one(replica))
+        };
+        self.buckets.iter().filter(|bucket| is_live(bucket.load(Ordering::Relaxed))).count()
+    }
+
     /// The replica of a flow, by its hash: its current one if that `is_available`, otherwise the one that `best`
     /// returns. Numbers of replicas are below `u16::MAX`; ticks wrap around. Writes a bucket at most once a tick, and
     /// when its replica changes.
@@ -80,6 +93,18 @@ mod tests {
         assert_eq!(choose(5, 31, &[1, 0], 1), 0, "a replica can have the number 0");
         assert_eq!(choose(5, 30u16.wrapping_sub(u16::MAX), &[1, 0], 1), 0, "ticks wrap around");
         assert_eq!(choose(5, 29, &[1, 0], 1), 0, "of a thread whose clock is behind");
+    }
+
+    #[test]
+    fn buckets_with_recent_packets_are_live() {
+        let sticky = Sticky::new(4, 10);
+        let live = |now, replica| sticky.live(now, |own| own == replica);
+        assert_eq!(live(0, 0), 0);
+        for (hash, now, replica) in [(1, 0, 0), (2, 5, 0), (3, 5, 7)] {
+            sticky.choose(hash, now, |_| true, || replica);
+        }
+        assert_eq!([live(10, 0), live(11, 0), live(15, 0), live(16, 0)], [2, 1, 1, 0]);
+        assert_eq!([live(4, 7), live(15, 7), live(16, 7)], [1, 1, 0], "also by a clock that is behind");
     }
 
     #[test]

@@ -72,6 +72,8 @@ kinds! {
     WentBack Warning "went_back",
     /// A rule applies now, or no longer, as its `time` or `load` says.
     RuleSwitched Info "rule_switched",
+    /// A replica of a role was started or is to end, as its load says.
+    NfScaled Info "nf_scaled",
     /// An NF attached.
     NfUp Info "nf_up",
     /// An NF ended, and was not asked to.

@@ -22,6 +22,8 @@ pub enum NfState {
     Hung,
     /// Gets packets but no core: others use it, or the limit of its cgroup is reached.
     Starved,
+    /// Gets no new flows, and ends when those that it has have ended.
+    Draining,
     /// Ended; netvmd will restart it after a pause.
     Backoff,
     /// Stopped, or stopping.
@@ -34,7 +36,7 @@ impl NfState {
     /// Whether its chains pass packets to it.
     #[must_use]
     pub const fn gets_packets(self) -> bool {
-        matches!(self, Self::Running | Self::Starved)
+        matches!(self, Self::Running | Self::Starved | Self::Draining)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[[nf]]` and `[[chain]]`.
 
+mod scale;
 mod steer;
 
 use netvm_model::{
@@ -99,6 +100,9 @@ impl Keys for NfConfig {
         if attach.is_none() {
             balance(self, table);
         }
+        if let Some(reader) = table.reader() {
+            scale::check(self, reader);
+        }
     }
 }
 
@@ -108,6 +112,7 @@ fn managed() -> NfStart {
         command: Vec::new(),
         user: DEFAULT_USER.to_owned(),
         replicas: 1,
+        scale: None,
         standby: 0,
         cores: Vec::new(),
         environment: Vec::new(),
@@ -119,18 +124,29 @@ fn managed() -> NfStart {
 impl Keys for NfStart {
     fn keys(&mut self, table: &mut Table<'_>) {
         match self {
-            Self::Managed { command, user, replicas, standby, cores, environment, threads, limits } => {
+            Self::Managed {
+                command,
+                user,
+                replicas,
+                scale,
+                standby,
+                cores,
+                environment,
+                threads,
+                limits,
+            } => {
                 if let Some(at) = table.key("command", command, List(Plain, TEXTS)) {
                     check_command(&at, command, table.reader().map(|reader| &*reader));
                 }
                 table.key("user", user, Text(field::user, String::clone));
-                table.key("replicas", replicas, Number(1..=MAX_REPLICAS as u64));
+                scale::replicas(replicas, scale, table);
                 table.key("standby", standby, Number(0..=MAX_REPLICAS as u64));
                 table.key("threads", threads, Number(1..=MAX_THREADS as u64));
                 table.key("cores", cores, Cores);
                 table.key("environment", environment, Environment);
                 limits.keys(table);
-                let product = usize::from(*replicas) * usize::from(*threads);
+                let most = scale.map_or(*replicas, |scale| scale.most);
+                let product = usize::from(most) * usize::from(*threads);
                 if let Some(reader) = table.reader()
                     && product > MAX_REPLICAS
                 {

@@ -90,7 +90,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "i", kind = "bridge", forward = { router = "z" } },
             { name = "j", kind = "vlan", parent = "b", tag = 5, forward = { normal = true } },
         ]
-        nf = [{ role = "x", command = ["x"] }, { role = "y", flow_verdicts = 1, steer = [{ chain = "c" }], allocate = 1, hold = 1 }, { role = "p", attach = "tap", while_starting = "drop" }, { role = "q", attach = "vhost-user" }]
+        nf = [{ role = "x", command = ["x"] }, { role = "s", command = ["s"], replicas = { max = 2 }, balance = "sticky" }, { role = "y", flow_verdicts = 1, steer = [{ chain = "c" }], allocate = 1, hold = 1 }, { role = "p", attach = "tap", while_starting = "drop" }, { role = "q", attach = "vhost-user" }]
         vm = [
             { name = "v", ports = ["e"], kernel = "/k", initrd = "/i" },
             { name = "w", role = "y", image = "/i", node = 0 },

@@ -4,6 +4,7 @@
 mod documentation;
 mod errors;
 mod many_rules;
+mod nfs;
 mod plan;
 mod random;
 mod routers;

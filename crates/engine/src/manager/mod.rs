@@ -51,6 +51,7 @@ pub(crate) mod traces;
 mod views;
 mod workers;
 
+use crate::ids::InstanceId;
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
 use crate::worker::{Event, Retired};
@@ -273,5 +274,21 @@ impl Engine {
     /// The notices since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
         self.notices.drain()
+    }
+}
+
+impl Engine {
+    /// Says whether an NF gets new flows, if its role is sticky; it keeps those that it has.
+    pub fn set_draining(&mut self, id: InstanceId, is_draining: bool) {
+        if self.nfs.set_draining(id, is_draining) {
+            self.publisher().send_snapshots();
+        }
+    }
+
+    /// How many flows an NF of a sticky role has that had a packet in the last ten seconds: at most, as flows with the
+    /// same hash count as one.
+    #[must_use]
+    pub fn live_flows(&self, id: InstanceId) -> usize {
+        self.nfs.threads_of(id).map_or(0, |(role, nf_threads)| self.chains.live_flows(role, nf_threads))
     }
 }

@@ -137,6 +137,7 @@ const fn state_of(view: &InstanceView) -> NfState {
     match view.state {
         InstanceState::Attaching => NfState::Starting,
         InstanceState::Active if view.is_starved => NfState::Starved,
+        InstanceState::Active if view.is_draining => NfState::Draining,
         InstanceState::Active => NfState::Running,
         InstanceState::Standby => NfState::Standby,
         InstanceState::Hung => NfState::Hung,

@@ -15,10 +15,13 @@ use crate::runtime::lock;
 /// Loads of the roles that have NFs, in percent.
 pub(crate) type Loads = BTreeMap<RoleId, f32>;
 
-/// The loads of roles: of each NF the fullest of its threads' rings in the last second, and the mean of those.
+/// The loads of roles: of each NF that gets new flows the fullest of its rings in the last second, and the mean
+/// of those.
 pub(crate) fn loads(engine: &Engine) -> Loads {
     let mut sums: BTreeMap<RoleId, (f32, f32)> = BTreeMap::new();
-    let has_packets = |nf: &InstanceView| matches!(nf.state, InstanceState::Active | InstanceState::Hung);
+    let has_packets = |nf: &InstanceView| {
+        matches!(nf.state, InstanceState::Active | InstanceState::Hung) && !nf.is_draining
+    };
     for nf in engine.instances().iter().filter(|nf| has_packets(nf)) {
         let fullest = nf.threads.iter().map(|thread| thread.fill).fold(0.0, f32::max);
         let (sum, count) = sums.entry(nf.role).or_default();

@@ -273,6 +273,7 @@ fn nf(id: u16, words: &[String]) -> NfConfig {
     }
     let name: String = name.rsplit('/').next().unwrap_or(name).chars().take(24).collect();
     let start = NfStart::Managed {
+        scale: None,
         command,
         user: "nobody".to_owned(),
         replicas: 1,

@@ -1,5 +1,6 @@
 //! netvmd from its start to its end.
 
+mod adapt;
 mod lock;
 mod mapping_key;
 mod reconcile;

@@ -11,6 +11,7 @@ use netvm_fd_store::Store;
 use netvm_model::{Host, NfStart};
 
 use super::DaemonError;
+use super::adapt::scale;
 use super::mapping_key::mapping_key;
 use super::reconcile::reconcile;
 use super::rundir::RunDir;
@@ -106,7 +107,8 @@ impl RunningDaemon {
         let daemon = &self.daemon;
         let work = async {
             let rules = daemon.rules();
-            tokio::join!(rules.keep_compiled(), rules.adapt(), reconcile(daemon), api::follow(daemon));
+            let adapts = async { tokio::join!(rules.adapt(), scale(daemon)) };
+            tokio::join!(rules.keep_compiled(), adapts, reconcile(daemon), api::follow(daemon));
         };
         tokio::pin!(work);
         loop {

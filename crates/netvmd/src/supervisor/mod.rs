@@ -10,6 +10,7 @@ use tokio::time::timeout;
 mod prepare;
 mod reconcile;
 mod replica;
+mod scale;
 
 pub use prepare::Prepared;
 pub use replica::{Phase, Startup, Status};
@@ -20,6 +21,7 @@ use crate::process::spawn::ProcessSpec;
 use crate::runtime::lock;
 use prepare::{Identity, PreparedNf, Waiting};
 use replica::Replica;
+use scale::Scaling;
 
 /// Time limit for a started NF to attach.
 pub const START_TIMEOUT: Duration = Duration::from_secs(7);
@@ -46,6 +48,8 @@ pub struct Supervisor {
     is_root: bool,
     roles: Mutex<BTreeMap<String, Role>>,
     waiting: Mutex<Waiting>,
+    /// By role: how its number of replicas follows its load.
+    scaling: Mutex<BTreeMap<String, Scaling>>,
 }
 
 impl Supervisor {
@@ -53,7 +57,8 @@ impl Supervisor {
     #[must_use]
     pub fn new(engine: EngineHandle, confinement: Arc<Confinement>, cores: Vec<u32>) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        Self { engine, confinement, cores, is_root, roles: Mutex::default(), waiting: Mutex::default() }
+        let (roles, waiting, scaling) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { engine, confinement, cores, is_root, roles, waiting, scaling }
     }
 
     /// The state of every process, by role and slot.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvm_model::{GroupId, Host, MAX_GROUP_THREADS, NfConfig, NfStart};
 
-use super::{Role, Supervisor};
+use super::{Role, Scaling, Supervisor};
 use crate::account::Account;
 use crate::process::cores::CoreSet;
 use crate::process::program::Program;
@@ -50,6 +50,7 @@ struct Finder {
     waiting: Waiting,
     /// Whether all may wait.
     may_wait: bool,
+    scaling: BTreeMap<String, Scaling>,
 }
 
 impl Supervisor {
@@ -62,7 +63,8 @@ impl Supervisor {
     /// [`ProcessSpecError`] names the first NF that cannot be started, and the reason.
     pub async fn prepare(&self, host: &Host, may_wait: bool) -> Result<Prepared, ProcessSpecError> {
         let (running, waiting) = (self.specs(), lock(&self.waiting).clone());
-        let finder = Finder { cores: self.cores.clone(), is_root: self.is_root, running, waiting, may_wait };
+        let (cores, is_root, scaling) = (self.cores.clone(), self.is_root, lock(&self.scaling).clone());
+        let finder = Finder { cores, is_root, running, waiting, may_wait, scaling };
         let host = host.clone();
         blocking(move || finder.all(&host)).await
     }
@@ -100,12 +102,12 @@ impl Finder {
 
     fn one(&self, host: &Host, nf: &NfConfig) -> Result<PreparedNf, ProcessSpecError> {
         let failed = |problem| ProcessSpecError { role: nf.role.clone(), problem };
-        let NfStart::Managed { replicas, standby, threads, .. } = &nf.start else {
+        let NfStart::Managed { replicas, scale, standby, threads, .. } = &nf.start else {
             return Err(failed(ProcessSpecProblem::NoCommand));
         };
         let mut start = nf.start.clone();
-        if let NfStart::Managed { replicas, standby, .. } = &mut start {
-            (*replicas, *standby) = (0, 0);
+        if let NfStart::Managed { replicas, scale, standby, .. } = &mut start {
+            (*replicas, *scale, *standby) = (0, None, 0);
         }
         let identity = Identity { group: nf.group, start };
         let spec = match (self.spec(host, nf), self.running.get(&nf.role)) {
@@ -116,6 +118,9 @@ impl Finder {
         // With a standby, the additional process would also be a standby and not take over.
         let may_surge =
             *standby == 0 && threads_of(host, nf.group) + usize::from(*threads) <= MAX_GROUP_THREADS;
+        let replicas = scale.map_or(*replicas, |scale| {
+            self.scaling.get(&nf.role).copied().unwrap_or_default().count(*replicas, scale)
+        });
         let count = replicas.saturating_add(*standby);
         Ok(PreparedNf { identity, spec, count, may_surge })
     }
@@ -143,7 +148,8 @@ impl Finder {
 /// The threads of all managed NFs in a trust group.
 fn threads_of(host: &Host, group: GroupId) -> usize {
     let threads = |nf: &NfConfig| match nf.start {
-        NfStart::Managed { replicas, standby, threads, .. } => {
+        NfStart::Managed { replicas, scale, standby, threads, .. } => {
+            let replicas = scale.map_or(replicas, |scale| scale.most);
             (usize::from(replicas) + usize::from(standby)) * usize::from(threads)
         }
         NfStart::External { .. } | NfStart::Ports(_) => 0,

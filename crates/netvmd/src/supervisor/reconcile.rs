@@ -183,7 +183,7 @@ impl Role {
         })
     }
 
-    fn fill_up(&mut self, count: usize, supervisor: &Supervisor, startups: &mut Vec<Startup>) {
+    pub(super) fn fill_up(&mut self, count: usize, supervisor: &Supervisor, startups: &mut Vec<Startup>) {
         while self.replicas.len() < count {
             let taken: BTreeSet<u16> = self.replicas.iter().map(Replica::slot).collect();
             let Some(slot) = (0..=u16::MAX).find(|slot| !taken.contains(slot)) else { return };
@@ -196,12 +196,12 @@ impl Role {
 }
 
 impl Replica {
-    fn slot(&self) -> u16 {
+    pub(super) fn slot(&self) -> u16 {
         self.status.borrow().slot
     }
 
     /// The instance id in the engine, while the process is attached.
-    fn instance(&self) -> Option<InstanceId> {
+    pub(super) fn instance(&self) -> Option<InstanceId> {
         match self.status.borrow().phase {
             Phase::Attached(id) => Some(id),
             _ => None,

@@ -10,8 +10,8 @@ mod vms;
 use netvm_model::{
     Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
     HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart, OnFailure,
-    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, SocketRights, SourceConfig, SteerTo, VhostDma,
-    VhostMode,
+    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights, SourceConfig, SteerTo,
+    VhostDma, VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
@@ -158,6 +158,7 @@ fn start() -> impl Strategy<Value = NfStart> {
                 command: std::iter::once("program".to_owned()).chain(arguments).collect(),
                 user,
                 replicas,
+                scale: None,
                 standby,
                 cores: cores.into_iter().collect(),
                 environment: environment.into_iter().collect(),
@@ -324,6 +325,14 @@ fn build(
         };
         let (id, name, reverse) = (ChainId(n), format!("c{n}{name}"), None);
         host.chains.push(Chain { id, name, hops, on_failure, output, reverse });
+    }
+    // Their number follows their load.
+    for nf in host.nfs.iter_mut().filter(|nf| nf.balance == Balance::Sticky) {
+        if let NfStart::Managed { replicas, scale, standby: 0, threads: 1..=2, .. } = &mut nf.start {
+            let most = *replicas + 1;
+            *scale =
+                Some(Scale { most, grow_above: 50 + most as u8, shrink_below: 9, seconds: 3, drain: most });
+        }
     }
     let chain = host.chains.first().map(|chain| SteerTo::Chain(chain.id));
     for nf in host.nfs.iter_mut().filter(|nf| nf.flow_verdicts > 0) {

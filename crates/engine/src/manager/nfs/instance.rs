@@ -126,6 +126,8 @@ pub(super) struct Instance {
     pub(super) cpu_time: CpuTime,
     /// It got no core for its `hang_timeout`, and has made no progress since.
     pub(super) is_starved: bool,
+    /// It gets no new flows.
+    pub(super) is_draining: bool,
     /// While it is leaving: the barrier after all NFs of the group have the table without it; `None` before.
     pub(super) settling: Option<Pending>,
 }
@@ -236,6 +238,7 @@ impl Nfs {
             progress: Vec::new(),
             cpu_time: CpuTime::default(),
             is_starved: false,
+            is_draining: false,
             settling: None,
         };
         // Workers have to know before it gets packets: other NFs of the group may then send to it directly.

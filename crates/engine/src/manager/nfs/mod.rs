@@ -95,6 +95,8 @@ pub(crate) struct RoleMembers {
     pub(crate) nf_threads: Vec<NfThreadId>,
     /// For each NF thread, its link with each worker.
     pub(crate) links: Vec<Vec<LinkId>>,
+    /// Those of them that get no new flows.
+    pub(crate) draining: Vec<NfThreadId>,
 }
 
 /// The trust groups, and the NFs attached to them.
@@ -235,8 +237,22 @@ impl Nfs {
             let role = roles.entry(instance.role).or_default();
             role.nf_threads.extend(&instance.nf_threads);
             role.links.extend(instance.links.iter().cloned());
+            if instance.is_draining {
+                role.draining.extend(&instance.nf_threads);
+            }
         }
         roles
+    }
+
+    /// Says whether an NF gets new flows. Returns whether that is new.
+    pub(crate) fn set_draining(&mut self, id: InstanceId, is_draining: bool) -> bool {
+        let instance = self.instances.get_mut(&id);
+        instance.is_some_and(|nf| std::mem::replace(&mut nf.is_draining, is_draining) != is_draining)
+    }
+
+    /// The role and the threads of an NF.
+    pub(crate) fn threads_of(&self, id: InstanceId) -> Option<(RoleId, &[NfThreadId])> {
+        self.instances.get(&id).map(|nf| (nf.role, &nf.nf_threads[..]))
     }
 
     /// Publishes the tables that `table` changes. Returns their groups and epochs.

@@ -52,6 +52,8 @@ pub struct InstanceView {
     pub state: InstanceState,
     /// Packets wait for it, and it waits for a core.
     pub is_starved: bool,
+    /// It gets no new flows: it is to end when those that it has have ended.
+    pub is_draining: bool,
     /// Its threads.
     pub threads: Vec<ThreadView>,
     /// The NF's own counters, summed over its threads.
@@ -168,6 +170,7 @@ impl Nfs {
             group: instance.group,
             state: instance.state,
             is_starved: instance.is_starved,
+            is_draining: instance.is_draining,
             threads,
             own,
         }

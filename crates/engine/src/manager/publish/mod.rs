@@ -1,5 +1,6 @@
 //! Publishes changes: next-hop tables to trust groups, snapshots to workers.
 
+mod draining;
 mod pairs;
 pub(crate) mod policy;
 pub(crate) mod shortened;

@@ -240,7 +240,9 @@ impl<'a> View<'a> {
             model::Balance::Sticky => match self.chains.sticky.get(&role) {
                 Some(table) => {
                     let nf_threads = members.nf_threads.iter().copied().collect();
-                    Choice::Sticky(StickyChoice { table: Arc::clone(table), nf_threads })
+                    let takes_new = members.nf_threads.iter().map(|one| !members.draining.contains(one));
+                    let (takes_new, always) = (takes_new.collect(), nf.scales());
+                    Choice::Sticky(StickyChoice { table: Arc::clone(table), nf_threads, takes_new, always })
                 }
                 None => Choice::FlowHash,
             },

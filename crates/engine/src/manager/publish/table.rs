@@ -1,6 +1,6 @@
 //! The next-hop table of each trust group, which its NFs read: destinations of each hop, names, and direct rings.
 
-use netvm_model::{self as model, Chain};
+use netvm_model::{self as model, Chain, NfConfig};
 use netvm_region::{Balance, Destination, MAX_HOPS, MAX_NF_THREADS, Name, Table};
 
 use super::snapshot::{View, is_in};
@@ -16,9 +16,9 @@ impl View<'_> {
         for nf in &self.host.nfs {
             let index = nf.id.index();
             table.role_names[index] = Name::new(&nf.role).unwrap_or(table.role_names[index]);
-            let is_captured = self.captured().any(|chain| chain.hops.contains(&nf.id));
+            let goes_by_engine = nf.scales() || self.captured().any(|chain| chain.hops.contains(&nf.id));
             table.roles[index] =
-                if is_captured { Destination::engine(0) } else { self.destination(id, nf.id, 0) };
+                if goes_by_engine { Destination::engine(0) } else { self.destination(id, nf.id, 0) };
         }
         for port in &self.host.ports {
             let index = port.id.index();
@@ -75,9 +75,12 @@ impl View<'_> {
     }
 
     /// Whether packets come to a hop by way of the engine, although the NFs before it are in the same group: the engine
-    /// knows which flows an NF has steered.
+    /// knows which flows an NF has steered, and the replica of each flow of a role whose replicas come and go.
     pub(super) fn goes_by_engine(&self, chain: &Chain, without: u16, hop: usize) -> bool {
         let nf = |hop: usize| chain.hops.get(hop).and_then(|role| self.host.nf(*role));
+        if nf(hop).is_some_and(NfConfig::scales) {
+            return true;
+        }
         for (before, role) in chain.hops.iter().enumerate().take(hop).rev() {
             if nf(before).is_some_and(|nf| !nf.steer.is_empty()) {
                 return true;

@@ -120,7 +120,7 @@ pub(crate) fn choose(dp: &mut Datapath, cx: Context<'_>, hop: Hop) -> Next {
         return Next::drop_in(chain, DropReason::NfDown);
     };
     let link = match (replicas.links, replicas.choice) {
-        ([only], _) => *only,
+        ([only], choice) if !matches!(choice, Choice::Sticky(StickyChoice { always: true, .. })) => *only,
         (several, Choice::LeastOccupied) => {
             let mut best = (u32::MAX, several[0]);
             for link in several {
@@ -184,7 +184,9 @@ fn choose_sticky(
     let now = dp.clock.tick as u16;
     for (n, mbuf) in batch.as_slice().iter().enumerate() {
         let is_available = |nf_thread: u16| nf_threads.iter().any(|one| u16::from(one.0) == nf_thread);
-        let best = || nf_threads.get(least(&loads[..links.len()])).map_or(0, |one| u16::from(one.0));
+        let best = || {
+            nf_threads.get(least(&loads[..links.len()], &sticky.takes_new)).map_or(0, |one| u16::from(one.0))
+        };
         let choice = sticky.table.choose(symmetric_hash_of(mbuf), now, is_available, best);
         let nth = nf_threads.iter().position(|one| u16::from(one.0) == choice).unwrap_or(0);
         loads[nth] = loads[nth].saturating_add(1);
@@ -192,9 +194,10 @@ fn choose_sticky(
     }
 }
 
-/// The number of the replica with the least load.
-fn least(loads: &[u32]) -> usize {
-    let least = loads.iter().enumerate().min_by_key(|(_, load)| **load);
+/// The number of the replica with the least load, of those that get new flows, if any does.
+fn least(loads: &[u32], takes_new: &[bool]) -> usize {
+    let least =
+        loads.iter().zip(takes_new).enumerate().min_by_key(|(_, (load, takes_new))| (!**takes_new, **load));
     least.map_or(0, |(n, _)| n)
 }
 

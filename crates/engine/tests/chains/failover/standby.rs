@@ -11,6 +11,7 @@ use netvm_model::{Host, NfLimits, NfStart, OnFailure};
 fn with_replicas(replicas: u16) -> Host {
     let mut host = chain_of(&["a"], OnFailure::Standby);
     host.nfs[0].start = NfStart::Managed {
+        scale: None,
         command: vec!["a".to_owned()],
         user: "nobody".to_owned(),
         replicas,

@@ -28,6 +28,7 @@ const fn state_word(state: NfState) -> (&'static str, StateColour) {
         NfState::Standby => ("standby", StateColour::Good),
         NfState::Hung => ("hung", StateColour::Bad),
         NfState::Starved => ("starved", StateColour::Bad),
+        NfState::Draining => ("draining", StateColour::Warning),
         NfState::Backoff => ("backoff", StateColour::Bad),
         NfState::Stopped => ("stopped", StateColour::Warning),
         NfState::External => ("external", StateColour::Warning),

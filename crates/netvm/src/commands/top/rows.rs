@@ -178,6 +178,7 @@ pub(super) fn nfs(view: &View) -> Part {
             NfState::Stopped => ("stopped", Color::Yellow),
             NfState::Hung => ("hung", Color::Red),
             NfState::Starved => ("starved", Color::Red),
+            NfState::Draining => ("draining", Color::Yellow),
             NfState::Backoff => ("backoff", Color::Red),
         };
         vec![

@@ -1,4 +1,5 @@
 //! What decides where packets go, besides what is in them: the time, loads, and NFs that steer flows.
 
 mod conditions;
+pub mod scaling;
 pub mod steering;
