@@ -99,6 +99,61 @@ func (e *Endpoint) Count(counter int, by uint64) error {
 	return check(C.netlib_count(e.endpoint, C.size_t(counter), C.uint64_t(by)))
 }
 
+// MessageKind is what a message is about.
+type MessageKind int
+
+const (
+	// FromNF is a message of another NF of the trust group.
+	FromNF MessageKind = iota
+	// Configured says that a new configuration is in force.
+	Configured
+	// Drain says that the NF gets no new flows, and is to end when those that it has have ended.
+	Drain
+	// Resume says that it gets new flows again.
+	Resume
+	// Load has the load of the NF's role.
+	Load
+)
+
+// Message is a message of another NF or of netvmd.
+type Message struct {
+	Kind     MessageKind
+	Role     string // of the sender
+	Instance uint32 // of the sender
+	Version  uint16 // what the payload means, by agreement of both programs
+	Payload  []byte
+	Percent  uint16 // of Load
+}
+
+// NextMessage is the next message, if there is one now and Options.Messages is set; else nil.
+func (e *Endpoint) NextMessage() (*Message, error) {
+	var raw C.netlib_message
+	status := C.netlib_next_message(e.endpoint, &raw)
+	if err := check(status); err != nil || status == 0 {
+		return nil, err
+	}
+	return &Message{
+		Kind:     MessageKind(raw.kind),
+		Role:     C.GoString(&raw.role[0]),
+		Instance: uint32(raw.instance),
+		Version:  uint16(raw.version),
+		Payload:  C.GoBytes(unsafe.Pointer(&raw.payload[0]), C.int(raw.length)),
+		Percent:  uint16(raw.percent),
+	}, nil
+}
+
+// SendMessage sends a message to all other NFs of a role in this NF's trust group: at most 1024 bytes.
+func (e *Endpoint) SendMessage(role string, version uint16, payload []byte) error {
+	raw := C.netlib_message{version: C.uint16_t(version), length: C.size_t(len(payload))}
+	for n := 0; n < len(role) && n < len(raw.role)-1; n++ {
+		raw.role[n] = C.char(role[n])
+	}
+	for n := 0; n < len(payload) && n < len(raw.payload); n++ {
+		raw.payload[n] = C.uint8_t(payload[n])
+	}
+	return check(C.netlib_send_message(e.endpoint, &raw))
+}
+
 // Withdraw withdraws the per-flow verdicts of this thread.
 func (e *Endpoint) Withdraw() error { return check(C.netlib_withdraw(e.endpoint)) }
 

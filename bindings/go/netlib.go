@@ -92,6 +92,7 @@ type Options struct {
 	Threads  uint16   // else $NETVM_THREADS, which netvmd sets, else 1
 	Poll     bool     // spin instead of sleeping
 	Offloads bool     // see netlib_options.offloads in netlib.h
+	Messages bool     // see Endpoint.NextMessage
 }
 
 // Run calls function on every packet until netvmd ends the NF, or SIGTERM or SIGINT does. Each thread calls it with
@@ -190,6 +191,9 @@ func attach(options Options) (*C.netlib_t, error) {
 	}
 	if options.Offloads {
 		raw.offloads = 1
+	}
+	if options.Messages {
+		raw.messages = 1
 	}
 	var nf *C.netlib_t
 	err := check(C.netlib_attach(&raw, &nf))

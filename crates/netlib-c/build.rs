@@ -13,6 +13,7 @@ const SOURCES: [&str; 9] = [
     "src/packet.rs",
     "src/packet/owned.rs",
     "src/callback.rs",
+    "src/endpoint/messages.rs",
     "src/sim.rs",
 ];
 

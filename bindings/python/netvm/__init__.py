@@ -14,7 +14,7 @@ from .abi import (
     to_role,
 )
 from .client import ApiError, Client
-from .nf import Burst, OwnedPacket, Packet, run
+from .nf import Burst, Message, OwnedPacket, Packet, run
 from .simulator import Outcome, Simulator
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ApiError",
     "Burst",
     "Client",
+    "Message",
     "NetlibError",
     "Outcome",
     "OwnedPacket",

@@ -65,6 +65,21 @@ class Options(ctypes.Structure):
         ("threads", ctypes.c_uint16),
         ("waiting", ctypes.c_int),
         ("offloads", ctypes.c_int),
+        ("messages", ctypes.c_int),
+    ]
+
+
+class Message(ctypes.Structure):
+    """netlib_message."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("role", ctypes.c_char * 33),
+        ("instance", ctypes.c_uint32),
+        ("version", ctypes.c_uint16),
+        ("percent", ctypes.c_uint16),
+        ("length", ctypes.c_size_t),
+        ("payload", ctypes.c_ubyte * 1024),
     ]
 
 
@@ -101,6 +116,8 @@ def library():
         ("netlib_role", ctypes.c_int, [pointer, text, pointer]),
         ("netlib_chain", ctypes.c_int, [pointer, text, pointer]),
         ("netlib_epoch", ctypes.c_uint64, [pointer]),
+        ("netlib_next_message", ctypes.c_int, [pointer, pointer]),
+        ("netlib_send_message", ctypes.c_int, [pointer, pointer]),
         ("netlib_prepend", ctypes.c_int, [pointer, size]),
         ("netlib_append", ctypes.c_int, [pointer, size]),
         ("netlib_trim_front", ctypes.c_int, [pointer, size]),
@@ -120,6 +137,8 @@ def library():
         ("netlib_sim_new", ctypes.c_int, [pointer, pointer, pointer]),
         ("netlib_sim_free", None, [pointer]),
         ("netlib_sim_name_chains", ctypes.c_int, [pointer, pointer]),
+        ("netlib_sim_tell", ctypes.c_int, [pointer, pointer]),
+        ("netlib_sim_told", ctypes.c_int, [pointer, pointer]),
         ("netlib_sim_endpoint", pointer, [pointer]),
         ("netlib_sim_put", ctypes.c_int, [pointer, ctypes.c_uint16, text, size]),
         ("netlib_sim_take", ctypes.c_int, [pointer, pointer, pointer, pointer]),

@@ -2,6 +2,7 @@
 
 import ctypes
 import signal
+from typing import NamedTuple
 
 from . import abi
 
@@ -126,6 +127,33 @@ class OwnedPacket(Packet):
             abi.library().netlib_release(ctypes.addressof(self._own))
 
 
+_KINDS = ("from_nf", "configured", "drain", "resume", "load")
+
+
+class Message(NamedTuple):
+    """A message: its kind (from_nf, configured, drain, resume, load), and what belongs to that kind."""
+
+    kind: str
+    role: str = ""
+    instance: int = 0
+    version: int = 0
+    payload: bytes = b""
+    percent: int = 0
+
+    @classmethod
+    def of(cls, raw):
+        """A message of C."""
+        payload = bytes(raw.payload[: raw.length])
+        return cls(_KINDS[raw.kind], raw.role.decode(), raw.instance, raw.version, payload, raw.percent)
+
+    def raw(self):
+        """The same for C."""
+        raw = abi.Message(_KINDS.index(self.kind), self.role.encode(), self.instance, self.version, self.percent)
+        raw.length = len(self.payload)
+        raw.payload[: raw.length] = self.payload
+        return raw
+
+
 class Burst:
     """The packets that an endpoint received together, and their verdicts: `burst.verdicts[n] = netvm.DROP`."""
 
@@ -179,6 +207,18 @@ class Burst:
     def count(self, counter, by=1):
         """Adds to one of the NF's own counters, by its index."""
         abi.check(self._lib.netlib_count(self._endpoint, counter, by))
+
+    def next_message(self):
+        """The next message of another NF or of netvmd; None if there is none now. `run` needs `messages=True`."""
+        raw = abi.Message()
+        if abi.check(self._lib.netlib_next_message(self._endpoint, ctypes.byref(raw))) == 0:
+            return None
+        return Message.of(raw)
+
+    def send_message(self, role, version, payload):
+        """Sends a message to all other NFs of a role in this NF's trust group: at most 1024 bytes."""
+        raw = Message("from_nf", role, version=version, payload=bytes(payload)).raw()
+        abi.check(self._lib.netlib_send_message(self._endpoint, ctypes.byref(raw)))
 
     def withdraw(self):
         """Withdraws the per-flow verdicts that this NF gave."""
@@ -259,7 +299,7 @@ def run(name, packet=None, burst=None, counters=(), **options):
 
     `packet(packet)` returns a verdict for each packet; or `burst(burst)` sets `burst.verdicts` for a burst at a time.
     `counters` names the NF's own counters. Options: `role`, `socket`, `poll` (spin instead of sleeping), `offloads`
-    (see netlib.h).
+    (see netlib.h), `messages` (see Burst.next_message; read them in `burst`).
     """
     if (packet is None) == (burst is None):
         raise TypeError("run takes one of the functions packet and burst")
@@ -290,6 +330,7 @@ def _attach(lib, name, counters, options):
     raw.name, raw.threads = name.encode(), 1
     raw.counters, raw.counter_count = texts, len(counters)
     raw.waiting, raw.offloads = int(options.pop("poll", False)), int(options.pop("offloads", False))
+    raw.messages = int(options.pop("messages", False))
     for key in ("role", "socket"):
         value = options.pop(key, None)
         setattr(raw, key, value.encode() if value is not None else None)

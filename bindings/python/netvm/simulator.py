@@ -4,7 +4,7 @@ import ctypes
 from typing import NamedTuple
 
 from . import abi
-from .nf import Burst
+from .nf import Burst, Message
 
 _ROOM = 16384
 
@@ -53,6 +53,17 @@ class Simulator:
     def set_time(self, seconds):
         """Sets what `burst.now()` returns from now on."""
         abi.check(self._lib.netlib_sim_set_time(self._sim, round(seconds * 1e9)))
+
+    def tell(self, message):
+        """Sends the NF a message, as netvmd does."""
+        abi.check(self._lib.netlib_sim_tell(self._sim, ctypes.byref(message.raw())))
+
+    def told(self):
+        """The messages that the NF has sent: each one's role is the receivers'."""
+        raw, told = abi.Message(), []
+        while abi.check(self._lib.netlib_sim_told(self._sim, ctypes.byref(raw))):
+            told.append(Message.of(raw))
+        return told
 
     def counter(self, index):
         """One of the NF's own counters."""

@@ -113,6 +113,20 @@ class SimulatorTest(unittest.TestCase):
         expected = [netvm.steer_to_chain(1), netvm.steer_to_role(0), netvm.steer_to_port(1), netvm.STEER_BACK]
         self.assertEqual([outcome.verdict for outcome in outcomes], expected)
 
+    def test_messages(self):
+        burst = self.simulator.burst
+        self.assertIsNone(burst.next_message())
+        hello = netvm.Message("from_nf", "log", instance=3, version=2, payload=b"hello")
+        for message in (hello, netvm.Message("load", percent=40), netvm.Message("drain")):
+            self.simulator.tell(message)
+        self.assertEqual(burst.next_message(), hello)
+        self.assertEqual(burst.next_message().percent, 40)
+        self.assertEqual(burst.next_message().kind, "drain")
+        burst.send_message("log", 9, b"me too")
+        self.assertEqual(self.simulator.told(), [netvm.Message("from_nf", "log", version=9, payload=b"me too")])
+        with self.assertRaises(ValueError):
+            burst.send_message("log", 9, bytes(1025))
+
     def test_memory_ends_with_the_burst(self):
         kept = []
         self.simulator.inject(lambda packet: kept.append(packet.data) or netvm.NEXT, 0, bytes(60))

@@ -7,12 +7,15 @@
 //!   ── Hello {layout, role, ...} ──────▶  checks role, layout and permission
 //!   ◀───── Welcome + descriptors ───────  or Refused {reason}
 //!   ── Ready ──────────────────────────▶  starts to send packets
+//!   ◀───── Message ───── Request ──────▶  while it is attached ([`messages`])
 //!   ◀───── (socket closes) ─────────────  netvmd is gone: the NF ends
 //!   ── (socket closes) ────────────────▶  the NF is gone: netvmd takes back its buffers
 //! ```
 //!
 //! netvmd learns the peer's identity from the kernel (`SO_PEERCRED`), not from messages.
 #![forbid(unsafe_code)]
+
+pub mod messages;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

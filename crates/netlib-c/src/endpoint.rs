@@ -1,10 +1,12 @@
 //! The endpoints of an NF's threads: the burst that each holds, names and counters.
 
+pub mod messages;
+
 use std::ffi::{c_char, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use netlib::{Burst, Endpoint, MAX_COUNTERS, Outbox};
+use netlib::{Burst, Endpoint, MAX_COUNTERS, Message, MessageError, Outbox, Outgoing};
 
 use crate::options;
 use crate::status::{Failure, guard, netlib_status};
@@ -95,6 +97,24 @@ impl netlib_endpoint {
     fn report(&mut self) {
         // SAFETY: the box lives as long as `self`, and no burst borrows it now.
         unsafe { self.endpoint.as_ref() }.report(&self.counters[..self.counted]);
+    }
+
+    /// The next message.
+    pub(crate) fn next_message(&mut self) -> Option<Message> {
+        match &mut self.burst {
+            Some(burst) => burst.next_message(),
+            // SAFETY: the box lives as long as `self`, and no burst borrows it now.
+            None => unsafe { self.endpoint.as_mut() }.next_message(),
+        }
+    }
+
+    /// Sends a message.
+    pub(crate) fn send_message(&self, message: Outgoing) -> Result<(), MessageError> {
+        match &self.burst {
+            Some(burst) => burst.send_message(message),
+            // SAFETY: the box lives as long as `self`, and no burst borrows it now.
+            None => unsafe { self.endpoint.as_ref() }.send_message(message),
+        }
     }
 
     /// Withdraws the per-flow verdicts.

@@ -18,6 +18,10 @@ mod status;
 pub use attach::{netlib_attach, netlib_detach, netlib_get_endpoint, netlib_stop, netlib_t, netlib_threads};
 pub use burst::{netlib_receive, netlib_send, netlib_set_verdicts};
 pub use callback::{netlib_callback, netlib_run, netlib_serve};
+pub use endpoint::messages::{
+    NETLIB_MAX_PAYLOAD, NETLIB_ROLE_ROOM, netlib_message, netlib_message_kind, netlib_next_message,
+    netlib_send_message,
+};
 pub use endpoint::{
     netlib_chain, netlib_count, netlib_endpoint, netlib_epoch, netlib_port, netlib_role, netlib_thread,
     netlib_withdraw,
@@ -31,6 +35,7 @@ pub use packet::{
 };
 pub use sim::{
     netlib_sim, netlib_sim_counter, netlib_sim_endpoint, netlib_sim_free, netlib_sim_name_chains,
-    netlib_sim_new, netlib_sim_put, netlib_sim_run, netlib_sim_set_time, netlib_sim_take,
+    netlib_sim_new, netlib_sim_put, netlib_sim_run, netlib_sim_set_time, netlib_sim_take, netlib_sim_tell,
+    netlib_sim_told,
 };
 pub use status::{netlib_last_error, netlib_status, netlib_strerror, netlib_version};

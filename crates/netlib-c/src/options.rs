@@ -43,6 +43,8 @@ pub struct netlib_options {
     /// checksums of TCP and UDP that are not computed yet. It must neither rely on the checksum field nor put headers
     /// of its own in front of IP. All NFs of a trust group must set it; otherwise each gets finished packets.
     pub offloads: c_int,
+    /// Not 0: the NF takes messages of other NFs and of netvmd (netlib_next_message()).
+    pub messages: c_int,
 }
 
 /// Initialises the options: the number of threads from $NETVM_THREADS, else 1; adaptive waiting; all pointers NULL.
@@ -67,6 +69,7 @@ pub unsafe extern "C" fn netlib_options_init(options: *mut netlib_options) -> c_
             threads: Options::new("").threads,
             waiting: netlib_waiting::NETLIB_ADAPTIVE as c_int,
             offloads: 0,
+            messages: 0,
         };
         // SAFETY: not NULL, and writable by the caller's promise.
         unsafe { options.write(initial) };
@@ -122,6 +125,7 @@ pub(crate) unsafe fn read(options: *const netlib_options) -> Result<Options, Fai
     options.socket = socket.map(PathBuf::from);
     options.threads = given.threads;
     options.offloads = given.offloads != 0;
+    options.messages = given.messages != 0;
     options.waiting = match given.waiting {
         waiting if waiting == netlib_waiting::NETLIB_ADAPTIVE as c_int => Waiting::Adaptive,
         waiting if waiting == netlib_waiting::NETLIB_POLL as c_int => Waiting::Poll,

@@ -7,9 +7,10 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use netlib::sim::{Engine, MAX_PACKET, Outcome};
-use netlib::{MAX_COUNTERS, PortId};
+use netlib::{MAX_COUNTERS, Outgoing, PortId};
 
 use crate::callback::{netlib_callback, serve_waiting};
+use crate::endpoint::messages::{message_of, netlib_message, sent};
 use crate::endpoint::{borrow, netlib_endpoint};
 use crate::packet::number;
 use crate::status::{Failure, guard, netlib_status};
@@ -23,6 +24,8 @@ pub struct netlib_sim {
     endpoint: NonNull<netlib_endpoint>,
     engine: Engine,
     outcomes: VecDeque<Outcome>,
+    /// Messages that the NF has sent.
+    told: VecDeque<Outgoing>,
 }
 
 impl Drop for netlib_sim {
@@ -57,7 +60,8 @@ pub unsafe extern "C" fn netlib_sim_new(
         let (ports, roles) = unsafe { (names(ports, "ports")?, names(roles, "roles")?) };
         let (engine, endpoint) = Engine::new(&ports, &roles)?;
         let endpoint = NonNull::from(Box::leak(Box::new(netlib_endpoint::new(endpoint, MAX_COUNTERS))));
-        let made = Box::new(netlib_sim { endpoint, engine, outcomes: VecDeque::new() });
+        let made =
+            Box::new(netlib_sim { endpoint, engine, outcomes: VecDeque::new(), told: VecDeque::new() });
         // SAFETY: as above.
         unsafe { sim.write(Box::into_raw(made)) };
         Ok(netlib_status::NETLIB_OK as c_int)
@@ -79,6 +83,49 @@ pub unsafe extern "C" fn netlib_sim_name_chains(sim: *mut netlib_sim, chains: *c
         // SAFETY: the caller's promise.
         sim.engine.name_chains(&unsafe { names(chains, "chains") }?);
         Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// Sends the NF a message, as netvmd does.
+///
+/// @return NETLIB_OK; NETLIB_ERR_SPACE if the NF has not read the last ones yet; NETLIB_ERR_ARGUMENT, NETLIB_ERR_NULL.
+///
+/// # Safety
+/// `sim` is NULL or came from netlib_sim_new(), and no other thread uses it; `message` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_sim_tell(sim: *mut netlib_sim, message: *const netlib_message) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let sim = unsafe { sim.as_mut() }.ok_or(Failure::Null("sim"))?;
+        // SAFETY: the caller's promise.
+        let message = unsafe { message.as_ref() }.ok_or(Failure::Null("message"))?;
+        let message = message_of(message).ok_or(Failure::Argument("message is none that netvmd sends"))?;
+        if !sim.engine.tell(&message) {
+            return Err(Failure::Plain(netlib_status::NETLIB_ERR_SPACE));
+        }
+        Ok(netlib_status::NETLIB_OK as c_int)
+    })
+}
+
+/// The next message that the NF has sent: its role is the receivers'.
+///
+/// @return 1 if `message` has one, 0 if there is none; NETLIB_ERR_NULL.
+///
+/// # Safety
+/// `sim` is NULL or came from netlib_sim_new(), and no other thread uses it; `message` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netlib_sim_told(sim: *mut netlib_sim, message: *mut netlib_message) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let sim = unsafe { sim.as_mut() }.ok_or(Failure::Null("sim"))?;
+        if message.is_null() {
+            return Err(Failure::Null("message"));
+        }
+        sim.told.extend(sim.engine.told());
+        let Some(next) = sim.told.pop_front() else { return Ok(0) };
+        // SAFETY: not NULL, and writable by the caller's promise.
+        unsafe { message.write(sent(next)) };
+        Ok(1)
     })
 }
 

@@ -31,7 +31,7 @@ pub enum netlib_status {
     NETLIB_ERR_SPACE = -8,
     /// The packet does not belong to the endpoint's current burst.
     NETLIB_ERR_STALE = -9,
-    /// No port or role has that name.
+    /// No port, role or chain has that name.
     NETLIB_ERR_NAME = -10,
     /// The library panicked, which is a defect; see its message on standard error.
     NETLIB_ERR_PANIC = -11,
@@ -50,7 +50,7 @@ const ALL: [(netlib_status, &CStr); 12] = [
     (NETLIB_ERR_SYSTEM, c"the kernel refused"),
     (NETLIB_ERR_SPACE, c"the packet has too little room, or too few bytes"),
     (NETLIB_ERR_STALE, c"the packet does not belong to the endpoint's current burst"),
-    (NETLIB_ERR_NAME, c"no port or role has that name"),
+    (NETLIB_ERR_NAME, c"no port, role or chain has that name"),
     (NETLIB_ERR_PANIC, c"libnetlib panicked"),
 ];
 

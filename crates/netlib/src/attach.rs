@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use netvm_attach::messages::Request;
 use netvm_attach::{AttachError, Fds, Hello, Ready};
 use netvm_region::{
     Control, ControlError, LAYOUT_VERSION, MAX_THREADS, MapError, Mapping, ReadyMessage, Region, TableError,
@@ -70,6 +71,8 @@ pub struct Options {
     /// but not put a packet into a tunnel. All NFs of a trust group must take offloads; otherwise each gets finished
     /// packets.
     pub offloads: bool,
+    /// The NF takes messages of other NFs and of netvmd ([`Endpoint::next_message`]).
+    pub messages: bool,
     /// Stops the NF from within its process.
     pub stop: Stop,
 }
@@ -88,6 +91,7 @@ impl Options {
             socket: None,
             counters: Vec::new(),
             offloads: false,
+            messages: false,
             stop: Stop::default(),
         }
     }
@@ -96,6 +100,13 @@ impl Options {
     #[must_use]
     pub const fn with_offloads(mut self) -> Self {
         self.offloads = true;
+        self
+    }
+
+    /// The same options for an NF that takes messages.
+    #[must_use]
+    pub const fn with_messages(mut self) -> Self {
+        self.messages = true;
         self
     }
 
@@ -192,6 +203,9 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;
     let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
+    if options.messages {
+        netvm_attach::send(&ready, &Request::Subscribe, &[])?;
+    }
     Ok(attachment)
 }
 

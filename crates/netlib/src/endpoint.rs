@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use netvm_attach::messages::{Message, Request};
 use netvm_clock as clock;
 use netvm_ids::{ChainId, PortId, RoleId};
 use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader};
@@ -24,6 +25,7 @@ use self::backoff::{Backoff, MAX_SLEEP, MAX_SLEEP_WHILE_FULL, Step};
 use self::outbox::Kit;
 use crate::packet::Verdict;
 use crate::rx_rings::RxRings;
+use crate::shared::messages::{self, MessageError, Outgoing};
 use crate::shared::{Shared, Stop, Waiting};
 use crate::tx_rings::TxRings;
 
@@ -191,6 +193,21 @@ impl Endpoint {
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.table.epoch()
+    }
+
+    /// Sends a message to all other NFs of a role in this NF's trust group, by way of netvmd.
+    ///
+    /// # Errors
+    /// [`MessageError`]; it was not sent.
+    pub fn send_message(&self, message: Outgoing) -> Result<(), MessageError> {
+        let Outgoing { to, version, payload } = message;
+        messages::send(self.shared.socket.as_ref(), &Request::Send { to, version, payload })
+    }
+
+    /// The next message of another NF or of netvmd, if there is one, and the NF takes messages
+    /// ([`crate::Options::messages`]). Does not wait.
+    pub fn next_message(&mut self) -> Option<Message> {
+        messages::next(self.shared.socket.as_ref())
     }
 
     /// Publishes the NF's own counters, in the order of [`crate::Options::counters`].

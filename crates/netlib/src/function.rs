@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use netvm_attach::messages::Message;
 use netvm_clock as clock;
 use netvm_region::MAX_COUNTERS;
 
@@ -9,6 +10,7 @@ use crate::attach::{Attachment, Error, Options, attach};
 use crate::endpoint::{Burst, Endpoint, Outbox, ThreadContext};
 use crate::packet::{Packet, Verdict};
 use crate::shared::Stop;
+use crate::shared::messages::Outgoing;
 
 /// Interval of [`NetworkFunction::tick`].
 const TICK_MICROS: u64 = 100_000;
@@ -46,6 +48,17 @@ pub trait NetworkFunction {
     #[inline]
     fn withdraws(&mut self) -> bool {
         false
+    }
+
+    /// Called with each message of another NF or of netvmd, in the first thread, within about 100 ms, if
+    /// [`Options::messages`] is set.
+    fn message(&mut self, _message: &Message) {}
+
+    /// Called in each thread about ten times a second, and again after each message that it returns: a message to send.
+    /// One that cannot be sent now is lost.
+    #[inline]
+    fn sends(&mut self) -> Option<Outgoing> {
+        None
     }
 
     /// Writes the NF's own counters, in the order of [`Options::counters`].
@@ -114,12 +127,25 @@ impl Drop for StopOnPanic {
     }
 }
 
+/// Passes on messages, and sends those of the function.
+#[cold]
+pub(crate) fn exchange_messages(function: &mut impl NetworkFunction, endpoint: &mut Endpoint, takes: bool) {
+    while takes && let Some(message) = endpoint.next_message() {
+        function.message(&message);
+    }
+    while let Some(message) = function.sends() {
+        // It is lost, as one that its receiver reads too slowly.
+        let _ = endpoint.send_message(message);
+    }
+}
+
 fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadContext<'_>) -> F) {
     let mut function = make(&ThreadContext::new(endpoint));
     let mut epoch = endpoint.epoch();
     let tick = clock::cycles_in_micros(TICK_MICROS);
     let mut next_tick = 0;
     let mut own = [0; MAX_COUNTERS];
+    let takes_messages = endpoint.thread() == 0;
     let mut run_periodic = |function: &mut F, endpoint: &mut Endpoint, idle: bool| {
         let now = clock::cycles();
         let due = now >= next_tick;
@@ -135,6 +161,7 @@ fn serve<F: NetworkFunction>(endpoint: &mut Endpoint, make: &impl Fn(&ThreadCont
         if due || idle {
             function.report(&mut own);
             endpoint.report(&own);
+            exchange_messages(function, endpoint, takes_messages);
         }
     };
     loop {

@@ -12,6 +12,7 @@ use netvm_ring::RingMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) mod doorbell;
+pub(crate) mod messages;
 
 use doorbell::Doorbell;
 

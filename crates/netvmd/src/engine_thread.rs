@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::events::Events;
+use crate::messages::Messages;
 
 /// Service interval while the engine settles a change.
 const BUSY_INTERVAL: Duration = Duration::from_millis(2);
@@ -63,6 +64,7 @@ pub struct EngineHandle {
     commands: Sender<EngineCommand>,
     failed: broadcast::Sender<(InstanceId, NfFault)>,
     events: Events,
+    messages: Messages,
 }
 
 impl EngineHandle {
@@ -106,6 +108,11 @@ impl EngineHandle {
     /// Reports of NFs that fail from now on.
     pub(crate) fn failed(&self) -> FailedNfs {
         FailedNfs(self.failed.subscribe())
+    }
+
+    /// The messages of the attached NFs.
+    pub(crate) const fn messages(&self) -> &Messages {
+        &self.messages
     }
 
     /// The events, to which the engine's notices are added.
@@ -182,7 +189,11 @@ impl EngineThread {
         };
         let thread = std::thread::Builder::new().name("netvm-engine".to_owned()).spawn(main)?;
         outcome.await.map_err(|_| EngineGone)??;
-        Ok(Self { handle: EngineHandle { commands, failed, events }, thread: Some(thread), ended })
+        Ok(Self {
+            handle: EngineHandle { commands, failed, events, messages: Messages::default() },
+            thread: Some(thread),
+            ended,
+        })
     }
 
     /// The handle for other threads.

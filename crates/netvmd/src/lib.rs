@@ -10,6 +10,7 @@ mod engine_thread;
 mod events;
 mod grace;
 mod lookup;
+mod messages;
 mod names;
 mod offline;
 mod process;

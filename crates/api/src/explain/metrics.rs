@@ -43,6 +43,10 @@ const PARTS: &[(&[&Table], &[Metric])] = &[
             Gauge "netvm_problems" []: "Current problems, as `netvm status` lists them.";
             Counter "netvm_events" ["severity"]: "Events, as `netvm events` shows them.";
             Counter "netvm_events_lost" []: "Events that followers were too slow to read.";
+            Counter "netvm_messages" ["outcome"]:
+                "Messages of NFs to NFs, and of netvmd to NFs, for each receiver: `delivered`; `full`, if it was too slow \
+                 to read; `refused`, of an NF that sent too many or too long ones; `unreceived`, if no NF of the role \
+                 took messages.";
         },
     ),
     (

@@ -135,6 +135,39 @@ fn an_nf_steers_the_rest_of_flows() {
 }
 
 #[test]
+fn an_nf_gets_messages_and_sends_some() {
+    let sim = simulator();
+    // SAFETY: a live simulator, whose endpoint only this thread uses; a zeroed message is valid.
+    unsafe {
+        let endpoint = netlib_sim_endpoint(sim);
+        let mut message: netlib_message = std::mem::zeroed();
+        assert_eq!(netlib_next_message(endpoint, &raw mut message), 0, "none");
+        (message.version, message.length, message.instance) = (7, 2, 4);
+        message.role[..3].copy_from_slice(&b"log".map(|byte| byte as _));
+        message.payload[..2].copy_from_slice(b"hi");
+        assert_eq!(netlib_sim_tell(sim, &raw const message), NETLIB_OK as c_int);
+        let load = netlib_message { kind: netlib_message_kind::NETLIB_LOAD as c_int, percent: 40, ..message };
+        assert_eq!(netlib_sim_tell(sim, &raw const load), NETLIB_OK as c_int);
+        let mut got: netlib_message = std::mem::zeroed();
+        assert_eq!(netlib_next_message(endpoint, &raw mut got), 1);
+        assert_eq!((got.kind, got.version, got.instance, &got.payload[..got.length]), (0, 7, 4, &b"hi"[..]));
+        assert_eq!(netlib_next_message(endpoint, &raw mut got), 1);
+        assert_eq!((got.kind, got.percent), (netlib_message_kind::NETLIB_LOAD as c_int, 40));
+        assert_eq!(netlib_send_message(endpoint, &raw const message), NETLIB_OK as c_int);
+        assert_eq!(netlib_sim_told(sim, &raw mut got), 1);
+        assert_eq!((got.role[0] as u8, got.version, got.length), (b'l', 7, 2));
+        assert_eq!(netlib_sim_told(sim, &raw mut got), 0);
+        let long = netlib_message { length: NETLIB_MAX_PAYLOAD + 1, ..message };
+        assert_eq!(netlib_send_message(endpoint, &raw const long), NETLIB_ERR_ARGUMENT as c_int);
+        let unknown = netlib_message { kind: 9, ..message };
+        assert_eq!(netlib_sim_tell(sim, &raw const unknown), NETLIB_ERR_ARGUMENT as c_int);
+        assert_eq!(netlib_send_message(endpoint, null()), NETLIB_ERR_NULL as c_int);
+        assert_eq!(netlib_next_message(null_mut(), &raw mut got), NETLIB_ERR_NULL as c_int);
+        netlib_sim_free(sim);
+    }
+}
+
+#[test]
 fn wrong_arguments_are_errors() {
     let sim = simulator();
     // SAFETY: NULL is allowed everywhere here; the simulator is live.

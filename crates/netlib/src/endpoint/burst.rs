@@ -4,10 +4,12 @@
 
 use std::io::Write as _;
 
+use netvm_attach::messages::Message;
 use netvm_ids::{ChainId, PortId, RoleId};
 
 use super::{BURST, Endpoint, Outbox, OwnedPacket};
 use crate::packet::{Packet, Verdict};
+use crate::shared::messages::{MessageError, Outgoing};
 
 /// Packets of a burst after which the heartbeat moves: an NF that takes less than an eighth of its `hang_timeout` for a
 /// packet never counts as hung.
@@ -149,6 +151,19 @@ impl Burst<'_> {
                 self.set(n, verdict);
             }
         }
+    }
+
+    /// As [`Endpoint::next_message`].
+    pub fn next_message(&mut self) -> Option<Message> {
+        self.endpoint.next_message()
+    }
+
+    /// As [`Endpoint::send_message`].
+    ///
+    /// # Errors
+    /// [`MessageError`]; it was not sent.
+    pub fn send_message(&self, message: Outgoing) -> Result<(), MessageError> {
+        self.endpoint.send_message(message)
     }
 
     /// Calls `verdict` on each packet in turn, and prefetches the packets that follow.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use netvm_attach::Fds;
+use netvm_attach::messages::{Message, Request, try_receive, try_send};
 use netvm_ids::PortId;
 use netvm_region::ControlError;
 use netvm_ring::Descriptor;
@@ -14,7 +15,8 @@ use super::host::{Host, Returned, socket_error};
 use super::{MAX_PACKET, Outcome};
 use crate::attach::{Attachment, Error};
 use crate::endpoint::{BURST, Endpoint, ThreadContext};
-use crate::function::NetworkFunction;
+use crate::function::{NetworkFunction, exchange_messages};
+use crate::shared::messages::Outgoing;
 use crate::shared::{Stop, Waiting};
 
 /// Interval of the NF's ticks.
@@ -27,6 +29,8 @@ pub struct Engine {
     /// The buffers of packets that the NF got, in the order in which they were put, until it returns or holds them.
     out: Vec<u32>,
     withdrawn: u64,
+    /// netvmd's end of the NF's socket.
+    socket: OwnedFd,
 }
 
 impl Engine {
@@ -47,9 +51,10 @@ impl Engine {
             workers: copies(&passed.workers)?,
             nf_threads: copies(&passed.nf_threads)?,
         };
-        let mut endpoints = Attachment::from_fds(fds, None, Waiting::Poll, Stop::default())?.into_endpoints();
-        match endpoints.pop() {
-            Some(endpoint) => Ok((Self { host, out: Vec::new(), withdrawn: 0 }, endpoint)),
+        let (socket, of_nf) = netvm_attach::pair().map_err(socket_error)?;
+        let attachment = Attachment::from_fds(fds, Some(of_nf), Waiting::Poll, Stop::default())?;
+        match attachment.into_endpoints().pop() {
+            Some(endpoint) => Ok((Self { host, out: Vec::new(), withdrawn: 0, socket }, endpoint)),
             None => Err(Error::Control(ControlError::Unsound("simulator"))),
         }
     }
@@ -57,6 +62,21 @@ impl Engine {
     /// Gives chains names, numbered in the order of the list.
     pub fn name_chains(&mut self, chains: &[&str]) {
         self.host.name_chains(chains);
+    }
+
+    /// Sends the NF a message, as netvmd does. Returns whether there was room for it.
+    pub fn tell(&self, message: &Message) -> bool {
+        try_send(&self.socket, message).unwrap_or(false)
+    }
+
+    /// The messages that the NF has sent since the last call.
+    pub fn told(&self) -> Vec<Outgoing> {
+        let sent = std::iter::from_fn(|| try_receive(&self.socket).ok().flatten());
+        let message = |request| match request {
+            Request::Send { to, version, payload } => Some(Outgoing { to, version, payload }),
+            Request::Subscribe => None,
+        };
+        sent.filter_map(message).collect()
     }
 
     /// Sends a packet with ingress port `ingress` to the NF. Returns whether there was room for it: it is at most
@@ -143,6 +163,13 @@ impl Simulator {
     /// Gives chains names, numbered in the order of the list.
     pub fn name_chains(&mut self, chains: &[&str]) {
         self.engine.name_chains(chains);
+    }
+
+    /// Sends the NF messages, as netvmd does. Returns the messages that it sends then.
+    pub fn exchange(&mut self, function: &mut impl NetworkFunction, messages: &[Message]) -> Vec<Outgoing> {
+        messages.iter().for_each(|message| assert!(self.engine.tell(message), "there is room"));
+        exchange_messages(function, &mut self.endpoint, true);
+        self.engine.told()
     }
 
     /// Sends packets from now on as if their connections were in this state ([`Packet::state`](crate::Packet::state)).
@@ -235,5 +262,58 @@ impl Simulator {
             outcomes.extend(take(&mut self.engine));
         }
         outcomes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netvm_attach::messages::MAX_PAYLOAD;
+
+    use super::*;
+    use crate::packet::{Packet, Verdict};
+    use crate::shared::messages::MessageError;
+
+    /// Answers messages of other NFs.
+    #[derive(Default)]
+    struct Answering(Vec<Outgoing>, Vec<Message>);
+
+    impl NetworkFunction for Answering {
+        fn packet(&mut self, _: &mut Packet<'_>) -> Verdict {
+            Verdict::Next
+        }
+
+        fn message(&mut self, message: &Message) {
+            if let Message::FromNf { role, version, payload, .. } = message {
+                let (to, payload) = (role.clone(), payload.iter().rev().copied().collect());
+                self.0.push(Outgoing { to, version: *version, payload });
+            }
+            self.1.push(message.clone());
+        }
+
+        fn sends(&mut self) -> Option<Outgoing> {
+            self.0.pop()
+        }
+    }
+
+    #[test]
+    fn messages_reach_the_function_and_its_own_are_sent() {
+        let mut simulator = Simulator::new(&[], &[]).unwrap();
+        let mut function = Answering::default();
+        assert_eq!(simulator.exchange(&mut function, &[]), []);
+        let from_nf =
+            Message::FromNf { role: "scan".to_owned(), instance: 3, version: 2, payload: vec![1, 2, 3] };
+        let messages = [from_nf, Message::Unknown, Message::Load { percent: 7 }, Message::Drain];
+        let answer = Outgoing { to: "scan".to_owned(), version: 2, payload: vec![3, 2, 1] };
+        assert_eq!(simulator.exchange(&mut function, &messages), [answer]);
+        let [first, _, third, fourth] = messages;
+        assert_eq!(function.1, [first, third, fourth], "not one of a later version");
+        // A ring is bounded, and so is a message.
+        let endpoint = &simulator.endpoint;
+        let message = |length| Outgoing { to: "log".to_owned(), version: 1, payload: vec![0xff; length] };
+        let sent = (0..10_000).take_while(|_| endpoint.send_message(message(MAX_PAYLOAD)).is_ok()).count();
+        assert!((10..10_000).contains(&sent), "{sent}");
+        assert!(matches!(endpoint.send_message(message(1)), Err(MessageError::Full)));
+        let too_long = endpoint.send_message(message(MAX_PAYLOAD + 1));
+        assert!(matches!(too_long, Err(MessageError::TooLong(1025))));
     }
 }

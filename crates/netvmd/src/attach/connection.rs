@@ -4,10 +4,12 @@
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netvm_attach::AttachError;
+use netvm_attach::messages::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -54,7 +56,8 @@ impl From<io::Error> for SessionError {
 
 /// The thread's end of a connection.
 pub(super) struct Connection {
-    socket: OwnedFd,
+    /// Shared with those who send messages, until [`Connection::serve`] returns.
+    socket: Arc<OwnedFd>,
     /// Signals POLLHUP when the NF's session no longer needs the connection.
     hold: PipeReader,
 }
@@ -84,7 +87,7 @@ impl Connection {
         let (hold, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&socket, false)?;
         set_socket_timeout(&socket, Timeout::Send, Some(MESSAGE_TIMEOUT))?;
-        let connection = Self { socket, hold };
+        let connection = Self { socket: Arc::new(socket), hold };
         thread::Builder::new().name("netvm-attach".to_owned()).spawn(move || {
             serve(&connection);
             drop(connection);
@@ -94,22 +97,27 @@ impl Connection {
     }
 
     /// The socket.
-    pub(super) fn socket(&self) -> &OwnedFd {
+    pub(super) const fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
     /// The next message.
     pub(super) fn message<M: DeserializeOwned>(&self, what: &'static str) -> Result<M, SessionError> {
         match self.wait(Some(Instant::now() + MESSAGE_TIMEOUT)) {
-            WaitResult::Readable => Ok(netvm_attach::receive_bare(&self.socket)?),
+            WaitResult::Readable => Ok(netvm_attach::receive_bare(&*self.socket)?),
             WaitResult::Released => Err(AttachError::Closed.into()),
             WaitResult::Overdue => Err(SessionError::Silent { what }),
         }
     }
 
-    /// Waits until the peer closes its end or sends anything, or the [`Hold`] is dropped.
-    pub(super) fn closed(&self) {
-        self.wait(None);
+    /// Passes on what the peer sends until it closes its end or violates the protocol, or the [`Hold`] is dropped.
+    pub(super) fn serve(&self, mut request: impl FnMut(Request)) {
+        while self.wait(None) == WaitResult::Readable {
+            match netvm_attach::receive_bare(&*self.socket) {
+                Ok(sent) => request(sent),
+                Err(_) => return,
+            }
+        }
     }
 
     fn wait(&self, until: Option<Instant>) -> WaitResult {

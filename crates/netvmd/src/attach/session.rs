@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use netvm_attach::{Answer, AttachError, Fds, Hello, Ready};
 use netvm_engine::{Engine, InstanceId};
@@ -9,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Hold, SessionError};
 use crate::engine_thread::EngineHandle;
+use crate::messages::{Member, Of};
 
 /// Decides on an NF's admission: `Ok(true)` as a standby, `Err` with the reason of a refusal. Runs on the engine's
 /// thread.
@@ -74,11 +76,15 @@ impl Session {
         let engine = engine.clone();
         let hold = Connection::start(socket, until_closed, move |connection| {
             let outcome = attach(connection, pid, &engine, policy);
-            let is_attached = outcome.is_ok();
+            let id = outcome.as_ref().ok().map(|attached| attached.admitted.id);
             // If sending fails, the receiver is gone: the outcome, and the admitted instance in it, is dropped.
-            if report.send(outcome).is_ok() && is_attached {
-                connection.closed();
+            if report.send(outcome).is_ok()
+                && let Some(id) = id
+            {
+                connection.serve(|request| engine.messages().take(id, request));
             }
+            // Before the connection closes: others have its socket.
+            id.into_iter().for_each(|id| engine.messages().leave(id));
             drop(open);
         })?;
         let attached = outcome.await.map_err(|_| AttachError::Closed)??;
@@ -115,7 +121,7 @@ impl Session {
         self.attached.admitted.engine.send(move |engine| engine.dismiss(id));
     }
 
-    /// Waits until the NF closes its socket. A message after the handshake counts as closing.
+    /// Waits until the NF closes its socket.
     pub async fn closed(&self) {
         // The sender sends nothing; it is dropped when the NF closes.
         while self.closed.clone().changed().await.is_ok() {}
@@ -145,13 +151,18 @@ fn attach(
         }
     };
     let _: Ready = connection.message("Ready")?;
-    let id = admitted.id;
-    engine.call_blocking(move |engine| {
+    let (id, of) = (admitted.id, role.clone());
+    let group = engine.call_blocking(move |engine| {
         if let Some(pid) = pid {
             engine.set_process(id, pid);
         }
         engine.activate(id);
+        engine.host().nf_named(&of).map(|nf| (nf.id, nf.group))
     })?;
+    if let Some((number, group)) = group {
+        let socket = Arc::clone(connection.socket());
+        engine.messages().join(id, Member::new(Of { role: role.clone(), number, group }, socket));
+    }
     Ok(Attached { admitted, role, name, threads })
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::{ApplyHow, ApplyReply, Diagnostic, EventKind, PlanReply};
+use netvm_attach::messages::Message;
 use netvm_config::{ConfigError, Loaded, Plan};
 use netvm_model::{Host, MAX_GROUPS, MAX_ROLES, NfStart};
 use tokio::time::error::Elapsed;
@@ -188,7 +189,7 @@ impl Daemon {
         self.supervisor().reconcile(prepared);
         self.machines().reconcile(machines);
         self.machines().stop_unconfigured();
-        self.applied.notify_one();
+        self.note_applied();
         Ok(())
     }
 
@@ -213,8 +214,14 @@ impl Daemon {
             self.engine.events().push(EventKind::NotApplied, "", format!("not applied: {error}"));
             return Err(error);
         }
-        self.applied.notify_one();
+        self.note_applied();
         Ok(())
+    }
+
+    /// A configuration has come into force.
+    fn note_applied(&self) {
+        self.applied.notify_one();
+        self.engine.messages().tell_all(&Message::Configured);
     }
 
     /// Refuses cores that the engine's workers cannot follow while it runs.

@@ -1,4 +1,4 @@
-//! Follows the loads of roles whose number of replicas depends on it.
+//! Follows the loads of roles: their number of replicas, if it depends on that, and what NFs are told.
 
 use std::time::Duration;
 
@@ -23,11 +23,13 @@ pub(super) async fn scale(daemon: &Daemon) {
 }
 
 async fn follow(daemon: &Daemon) -> Result<(), EngineGone> {
-    let measure = |engine: &mut Engine| {
+    let are_told = daemon.engine().messages().are_taken();
+    let measure = move |engine: &mut Engine| {
         let scales = engine.host().nfs.iter().any(NfConfig::scales);
-        scales.then(|| (engine.shared_host(), loads(engine)))
+        (scales || are_told).then(|| (engine.shared_host(), loads(engine)))
     };
     let Some((host, loads)) = daemon.engine().call(measure).await? else { return Ok(()) };
+    daemon.engine().messages().tell_loads(|role| loads.get(&role).copied());
     // A change of the configuration starts and ends replicas itself.
     let Some(_changing) = daemon.try_change() else { return Ok(()) };
     for change in daemon.supervisor().scale(&host, |role| loads.get(&role).copied()).await? {

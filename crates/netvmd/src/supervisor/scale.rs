@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use netvm_attach::messages::Message;
 use netvm_engine::InstanceId;
 use netvm_model::{Host, NfConfig, NfStart, RoleId, Scale};
 use tokio::time::Instant;
@@ -133,6 +134,7 @@ impl Supervisor {
             Step::Drain => {
                 let Some((slot, id)) = self.last_attached(&nf.role) else { return Ok(None) };
                 self.engine.call(move |engine| engine.set_draining(id, true)).await?;
+                self.engine.messages().tell(id, &Message::Drain);
                 self.change_scaling(&nf.role, |scaling| scaling.draining = Some((id, Instant::now())));
                 Ok(Some(format!(
                     "replica {slot} gets no new flows, and ends when those that it has have ended"
@@ -140,6 +142,7 @@ impl Supervisor {
             }
             Step::Keep(id) => {
                 self.engine.call(move |engine| engine.set_draining(id, false)).await?;
+                self.engine.messages().tell(id, &Message::Resume);
                 Ok(Some("the replica that was to end gets new flows again: the load is high".to_owned()))
             }
             Step::End(id, time_up) => {

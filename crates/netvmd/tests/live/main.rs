@@ -22,6 +22,8 @@ use netlib::Options;
 fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
         Ok("detector") => policy::steering::detector(),
+        Ok("talker") => policy::messages::talker(),
+        Ok("listener") => policy::messages::listener(),
         Ok("stamp") => policy::scaling::stamp(),
         Ok("scrubber") => policy::steering::scrubber(),
         Ok(_) => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),

@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 
 use super::super::{Failure, routers, status, traffic};
 use crate::daemon::Daemon;
+use crate::messages::MessageCounts;
 
 /// Scrapes within this time get the same reply, so that many scrapers cost as much as one.
 const CACHE_TIME: Duration = Duration::from_millis(200);
@@ -161,6 +162,10 @@ impl Scrape {
             events.by_severity.map(|(severity, count)| ([severity.word().to_owned()], count as f64)),
         );
         self.add("netvm_events_lost", [([], events.lost as f64)]);
+        let MessageCounts { delivered, full, refused, unreceived } = daemon.engine().messages().counts();
+        let counts =
+            [("delivered", delivered), ("full", full), ("refused", refused), ("unreceived", unreceived)];
+        self.add("netvm_messages", counts.map(|(outcome, count)| ([outcome.to_owned()], count as f64)));
     }
 
     fn ports(&mut self, stats: &Stats) {
