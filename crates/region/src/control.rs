@@ -40,7 +40,7 @@ const COMMAND_AT: u64 = 2048;
 ///  4096         threads           512 bytes each: epoch, heartbeat, standard and own counters; written by the NF
 ///  rings_at     rings             for each thread, for each worker that there can be: the ring to the NF, then the
 ///                                 ring from it
-///  stock_at     empty buffers     for each thread, for each worker: the ring of empty buffers; since layout 11
+///  bytes        empty buffers     for each thread, for each worker: the ring of empty buffers; since layout 11
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -50,6 +50,7 @@ pub struct ControlHeader {
     /// Number of the NF's trust group.
     pub group: u32,
     /// Bytes of the whole memory.
+    /// Bytes without the rings of empty buffers.
     bytes: u64,
     rings_at: u64,
     ring_stride: u32,
@@ -145,9 +146,9 @@ pub struct Control {
 /// The engine's choices for an admitted NF.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// The version of the layout that the NF was built for.
+    /// The version of the layout that the NF was built for, or the oldest one if it is not known.
     pub layout: u32,
-    /// What each of its threads may keep of each worker's buffers; nothing before layout 11.
+    /// What each of its threads may keep of each worker's buffers.
     pub quota: Quota,
     /// Number of the trust group.
     pub group: u32,
@@ -175,7 +176,6 @@ impl Control {
         header.magic = kind::CONTROL;
         header.layout = admission.layout;
         header.quota = admission.quota;
-        header.forget_newer();
         header.group = admission.group;
         header.role = admission.role;
         header.ring_capacity = admission.ring_capacity;
@@ -189,7 +189,7 @@ impl Control {
         header.lay_out();
         header.check()?;
         header.check_workers(&admission.worker_regions)?;
-        let mapping = Mapping::create(name, header.bytes, Pages::Normal, node)?;
+        let mapping = Mapping::create(name, header.all_bytes(), Pages::Normal, node)?;
         // SAFETY: the start of a mapping that is not shared yet.
         unsafe { mapping.at::<ControlHeader>(0).write(header) };
         let this = Self { mapping, header };
@@ -217,16 +217,15 @@ impl Control {
         }
         let mapping = Mapping::open("control", fd, whole, true)?;
         // SAFETY: the start of the mapping; every bit pattern is a ControlHeader, and the copy is checked below.
-        let mut header = unsafe { mapping.at::<ControlHeader>(0).read_volatile() };
+        let header = unsafe { mapping.at::<ControlHeader>(0).read_volatile() };
         if header.magic != kind::CONTROL {
             return Err(ControlError::Unsound("magic"));
         }
         if !(OLDEST_LAYOUT..=LAYOUT_VERSION).contains(&header.layout) {
             return Err(ControlError::Layout { found: header.layout });
         }
-        header.forget_newer();
         header.check()?;
-        if header.bytes > whole {
+        if header.all_bytes() > whole {
             return Err(ControlError::Unsound("truncated"));
         }
         Ok(Self { mapping, header })
@@ -343,7 +342,8 @@ impl ControlHeader {
         self.rings_at = (THREADS_AT + u64::from(self.threads) * THREAD_BYTES).next_multiple_of(4096);
         let rings = u64::from(self.threads) * u64::from(self.workers) * 2;
         let end = self.rings_at + rings * u64::from(self.ring_stride);
-        self.bytes = self.lay_out_stock(end).next_multiple_of(4096);
+        self.bytes = end.next_multiple_of(4096);
+        self.lay_out_stock();
     }
 
     fn check(&self) -> Result<(), ControlError> {

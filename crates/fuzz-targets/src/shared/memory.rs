@@ -70,8 +70,9 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     let stock_stride =
         if allocate == 0 { 0 } else { (ring_bytes(stock_capacity) as u64).next_multiple_of(128) };
     let end = rings_at + pairs * 2 * stride;
-    let stock_at = if allocate == 0 { 0 } else { end };
-    let bytes = (end + pairs * stock_stride).next_multiple_of(4096);
+    let bytes = end.next_multiple_of(4096);
+    let stock_at = if allocate == 0 { 0 } else { bytes };
+    let all_bytes = bytes + (pairs * stock_stride).next_multiple_of(4096);
     let mut header = b"netvmCTL".to_vec();
     header.extend(LAYOUT_VERSION.to_le_bytes());
     header.extend(input.u32().to_le_bytes());
@@ -93,7 +94,7 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
         header.extend(number.to_le_bytes());
     }
     assert_eq!(header.len(), HEADER);
-    (header, bytes)
+    (header, all_bytes)
 }
 
 fn use_all(control: &Control) {

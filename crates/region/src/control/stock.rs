@@ -1,5 +1,7 @@
 //! The rings of empty buffers, by which workers give an NF thread buffers for packets of its own: one for each thread
-//! and worker, behind the other rings. Control memory of layout 10 has none.
+//! and worker. They are behind all that control memory of layout 10 has, and its header says so behind that of layout
+//! 10. So an NF that was built for layout 10 can use the same memory, as one in a VM must, which cannot say its layout
+//! before it has the memory.
 
 use netvm_ring::{RingMemory, ring_bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,6 +24,12 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// The quota of an NF that was built for this layout.
+    #[must_use]
+    pub const fn of_layout(self, layout: u32) -> Self {
+        if layout < SINCE { Self { allocate: 0, hold: 0 } } else { self }
+    }
+
     /// Most buffers that the thread keeps.
     #[must_use]
     pub const fn most(self) -> u32 {
@@ -30,24 +38,21 @@ impl Quota {
 }
 
 impl ControlHeader {
-    /// Places the rings behind `end`. Returns the end of the memory.
-    pub(super) fn lay_out_stock(&mut self, end: u64) -> u64 {
-        if self.layout < SINCE || self.quota.allocate == 0 {
+    /// Places the rings behind all that layout 10 has.
+    pub(super) fn lay_out_stock(&mut self) {
+        if self.quota.allocate == 0 {
             (self.stock_at, self.stock_stride, self.stock_capacity) = (0, 0, 0);
-            return end;
+            return;
         }
         self.stock_capacity = self.quota.allocate.clamp(2, MOST).next_power_of_two();
         self.stock_stride = ring_bytes(self.stock_capacity).next_multiple_of(128) as u32;
-        self.stock_at = end;
-        end + u64::from(self.threads) * u64::from(self.workers) * u64::from(self.stock_stride)
+        self.stock_at = self.bytes;
     }
 
-    /// Forgets what control memory of this layout does not have.
-    pub(super) fn forget_newer(&mut self) {
-        if self.layout < SINCE {
-            (self.stock_at, self.stock_stride, self.stock_capacity) = (0, 0, 0);
-            self.quota = Quota::default();
-        }
+    /// Bytes of the whole memory.
+    pub(super) fn all_bytes(&self) -> u64 {
+        let pairs = u64::from(self.threads) * u64::from(self.workers);
+        self.bytes + (pairs * u64::from(self.stock_stride)).next_multiple_of(4096)
     }
 
     pub(super) const fn check_quota(&self) -> Result<(), ControlError> {

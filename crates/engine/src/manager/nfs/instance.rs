@@ -178,6 +178,11 @@ impl Nfs {
         })?;
         let (role, group_id) = (nf.id, nf.group);
         let quota = Quota { allocate: nf.allocate.into(), hold: nf.hold.into() };
+        // A VM says nothing before it has the memory: it gets what NFs of every layout can use.
+        let (layout, quota) = match guest {
+            Some(_) => (OLDEST_LAYOUT, quota),
+            None => (hello.layout, quota.of_layout(hello.layout)),
+        };
         let free_links: Vec<LinkId> = self.free_links(group_id).take(threads * workers.len()).collect();
         if free_links.len() < threads * workers.len() {
             return Err(AdmitError::Full {
@@ -195,7 +200,7 @@ impl Nfs {
             return Err(AdmitError::Full { what: "NF threads in the trust group", most: MAX_NF_THREADS - 1 });
         }
         let admission = Admission {
-            layout: hello.layout,
+            layout,
             quota,
             group: u32::from(group_id.0),
             role: role.0,
