@@ -101,6 +101,20 @@ impl End {
         }
     }
 
+    /// Says of the next descriptors, which this side has read, that none goes on. As a client, DPDK sets that flag for a
+    /// packet of several buffers and never takes it away, so that a later packet would go on in the one after it.
+    #[cold]
+    pub(super) fn end_chain(&self, used: u16) {
+        if self.is_client() {
+            return;
+        }
+        for n in 0..used {
+            let count = self.next.wrapping_add(n);
+            let descriptor = Descriptor { goes_on: false, ..self.ring.descriptor(count) };
+            self.ring.set_length(count, descriptor);
+        }
+    }
+
     /// Makes the buffers of a client's descriptors from `begin` to `next` free again.
     #[inline]
     pub(super) fn refill(&self, begin: u16) {

@@ -148,6 +148,9 @@ impl Rx {
                 malformed += u64::from(!is_good);
                 handled += 1;
                 left -= used;
+                if used > 1 {
+                    self.end.end_chain(used as u16);
+                }
                 self.end.next = self.end.next.wrapping_add(used as u16);
                 rest = &rest[used..];
             }

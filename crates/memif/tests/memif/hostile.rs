@@ -167,8 +167,9 @@ fn packets_that_break_a_rule_are_counted_and_others_pass() {
     (0..8).for_each(|slot| client.set_descriptor(0, slot, &descriptor(1, 0, 100, at(slot))));
     client.set_head(0, 10);
     assert_eq!(receive(&mut queue, 8), (vec![], 1));
-    // All of it was the ring's: the descriptors are free again.
+    // All of it was the ring's: the descriptors are free again, and none is said to go on.
     assert_eq!(client.tail(0), 10);
+    (0..8).for_each(|slot| assert_eq!(client.descriptor(0, slot), descriptor(0, 0, 100, at(slot))));
     // Longer than any packet.
     for slot in 0..8 {
         client.set_descriptor(0, slot, &descriptor(u16::from(slot != 1), 0, 10_000, at(0)));

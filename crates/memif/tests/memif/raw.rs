@@ -189,6 +189,12 @@ impl RawClient {
         u16::from_ne_bytes(bytes)
     }
 
+    pub fn descriptor(&self, ring: u64, slot: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 16];
+        self.memory.read_exact_at(&mut bytes, ring * RING + 128 + 16 * slot).unwrap();
+        bytes
+    }
+
     pub fn set_descriptor(&self, ring: u64, slot: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, ring * RING + 128 + 16 * slot).unwrap();
     }
