@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "src/status.rs",
     "src/options.rs",
     "src/attach.rs",

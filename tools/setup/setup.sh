@@ -54,7 +54,8 @@ watch_peers=(prometheus chromium)
 # Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
 # shellcheck disable=SC2034
 nat_clients=(coturn stun-client dnsutils iperf3 curl)
-# Programs of others that tests make hops of chains of. They are unpacked, not installed: Debian's packages start services.
+# Programs of others that tests make hops of chains of. They are unpacked, not installed: Debian's packages start
+# services.
 hop_programs=(haproxy suricata)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_attach::messages::{Message, Request};
+use netvm_attach::messages::Message;
 use netvm_clock as clock;
 use netvm_ids::{ChainId, PortId, RoleId};
 use netvm_region::{Command, CounterBlock, MAX_COUNTERS, NfCounter, TableReader};
@@ -54,10 +54,8 @@ pub struct Endpoint {
     check_interval: u64,
     /// This thread's eventfd has a count that was not read yet.
     is_signalled: bool,
-    /// End once the rings are empty.
-    stopping: bool,
-    /// End now.
-    leaving: bool,
+    stopping: bool, // once the rings are empty
+    leaving: bool,  // now
     counters: [u64; NfCounter::COUNT],
     descriptors: [Descriptor; BURST],
     verdicts: [Verdict; BURST],
@@ -200,12 +198,10 @@ impl Endpoint {
     /// # Errors
     /// [`MessageError`]; it was not sent.
     pub fn send_message(&self, message: Outgoing) -> Result<(), MessageError> {
-        let Outgoing { to, version, payload } = message;
-        messages::send(self.shared.socket.as_ref(), &Request::Send { to, version, payload })
+        messages::send(self.shared.socket.as_ref(), &message.into())
     }
 
-    /// The next message of another NF or of netvmd, if there is one, and the NF takes messages
-    /// ([`crate::Options::messages`]). Does not wait.
+    /// The next message, if there is one and the NF takes messages ([`crate::Options::messages`]). Does not wait.
     pub fn next_message(&mut self) -> Option<Message> {
         messages::next(self.shared.socket.as_ref())
     }

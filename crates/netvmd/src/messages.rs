@@ -194,7 +194,7 @@ mod tests {
         let (_, silent) = joined(&hub, 2, "log", 0);
         let [(one, first), (two, second), (other, outsider)] =
             [(3, 0), (4, 0), (5, 1)].map(|(id, group)| joined(&hub, id, "log", group));
-        [one, two, other].map(|id| hub.take(id, Request::Subscribe));
+        [one, two, other].into_iter().for_each(|id| hub.take(id, Request::Subscribe));
         hub.take(sender, send("log", vec![1, 2]));
         let expected =
             Message::FromNf { role: "scan".to_owned(), instance: 1, version: 3, payload: vec![1, 2] };

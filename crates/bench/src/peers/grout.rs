@@ -1,8 +1,8 @@
 //! DPDK's `grout` (a router of graph nodes) with the traffic of `peer/traffic/traffic.c`: from one null port to
 //! another.
 //!
-//! `tools/setup/peer.sh grout` unpacks grout with the DPDK of its release into a folder, which becomes its root. grout has
-//! its own namespaces, because it creates an interface for each of its ports. The plug-in counts packets as they are
+//! `tools/setup/peer.sh grout` unpacks grout with the DPDK of its release into a folder, which becomes its root. grout
+//! has its own namespaces, because it creates an interface for each of its ports. The plug-in counts packets as they are
 //! sent. Rates are per second of CPU time of grout's datapath thread.
 
 use std::fs::{self, File};

@@ -27,7 +27,7 @@ mod pair;
 /// The user of NFs and VMs without `user`: it owns no files.
 pub(super) const DEFAULT_USER: &str = "nobody";
 /// Most buffers that an NF thread may keep for packets of its own, and most packets that it may hold.
-const MOST_KEPT: u64 = 32_768;
+const MAX_KEPT: u64 = 32_768;
 /// Prefix of the variables that netvmd itself sets for NFs.
 const RESERVED_VARIABLES: &str = "NETVM_";
 
@@ -56,8 +56,8 @@ impl Keys for NfConfig {
         let of_netlib = |nf: &mut Self, table: &mut Table<'_>| {
             table.key("flow_verdicts", &mut nf.flow_verdicts, UnlessDefault(Number(0..=u16::MAX.into())));
             let is_other = nf.allocate != DEFAULT_ALLOCATE;
-            table.key("allocate", &mut nf.allocate, OnlyIf(is_other, Number(0..=MOST_KEPT)));
-            table.key("hold", &mut nf.hold, UnlessDefault(Number(0..=MOST_KEPT)));
+            table.key("allocate", &mut nf.allocate, OnlyIf(is_other, Number(0..=MAX_KEPT)));
+            table.key("hold", &mut nf.hold, UnlessDefault(Number(0..=MAX_KEPT)));
             steer::keys(nf, table);
         };
         let balance = |nf: &mut Self, table: &mut Table<'_>| {

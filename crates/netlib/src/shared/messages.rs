@@ -17,6 +17,12 @@ pub struct Outgoing {
     pub payload: Vec<u8>,
 }
 
+impl From<Outgoing> for Request {
+    fn from(Outgoing { to, version, payload }: Outgoing) -> Self {
+        Self::Send { to, version, payload }
+    }
+}
+
 /// A message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {

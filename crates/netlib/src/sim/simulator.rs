@@ -166,7 +166,11 @@ impl Simulator {
     }
 
     /// Sends the NF messages, as netvmd does. Returns the messages that it sends then.
-    pub fn exchange(&mut self, function: &mut impl NetworkFunction, messages: &[Message]) -> Vec<Outgoing> {
+    pub fn exchange_messages(
+        &mut self,
+        function: &mut impl NetworkFunction,
+        messages: &[Message],
+    ) -> Vec<Outgoing> {
         messages.iter().for_each(|message| assert!(self.engine.tell(message), "there is room"));
         exchange_messages(function, &mut self.endpoint, true);
         self.engine.told()
@@ -299,12 +303,12 @@ mod tests {
     fn messages_reach_the_function_and_its_own_are_sent() {
         let mut simulator = Simulator::new(&[], &[]).unwrap();
         let mut function = Answering::default();
-        assert_eq!(simulator.exchange(&mut function, &[]), []);
+        assert_eq!(simulator.exchange_messages(&mut function, &[]), []);
         let from_nf =
             Message::FromNf { role: "scan".to_owned(), instance: 3, version: 2, payload: vec![1, 2, 3] };
         let messages = [from_nf, Message::Unknown, Message::Load { percent: 7 }, Message::Drain];
         let answer = Outgoing { to: "scan".to_owned(), version: 2, payload: vec![3, 2, 1] };
-        assert_eq!(simulator.exchange(&mut function, &messages), [answer]);
+        assert_eq!(simulator.exchange_messages(&mut function, &messages), [answer]);
         let [first, _, third, fourth] = messages;
         assert_eq!(function.1, [first, third, fourth], "not one of a later version");
         // A ring is bounded, and so is a message.

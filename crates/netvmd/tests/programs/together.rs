@@ -1,5 +1,5 @@
-//! One chain of programs of every kind, none of which but the last knows of netvm: Suricata, testpmd by virtio-user and by
-//! memif, HAProxy as a transparent proxy, and an NF of netlib. HTTP passes all of them.
+//! One chain of programs of every kind, none of which but the last knows of netvm: Suricata, testpmd by virtio-user and
+//! by memif, HAProxy as a transparent proxy, and an NF of netlib. HTTP passes all of them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -11,7 +11,7 @@ use super::{Control, ControlError, ControlHeader};
 /// The first layout with these rings.
 const SINCE: u32 = 11;
 /// Most buffers of a quota: a ring has room for as many.
-const MOST: u32 = 65_536;
+const MAX_BUFFERS: u32 = 65_536;
 
 /// What each thread of an NF may keep of each worker's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -44,7 +44,7 @@ impl ControlHeader {
             (self.stock_at, self.stock_stride, self.stock_capacity) = (0, 0, 0);
             return;
         }
-        self.stock_capacity = self.quota.allocate.clamp(2, MOST).next_power_of_two();
+        self.stock_capacity = self.quota.allocate.clamp(2, MAX_BUFFERS).next_power_of_two();
         self.stock_stride = ring_bytes(self.stock_capacity).next_multiple_of(128) as u32;
         self.stock_at = self.bytes;
     }
@@ -56,7 +56,7 @@ impl ControlHeader {
     }
 
     pub(super) const fn check_quota(&self) -> Result<(), ControlError> {
-        if self.quota.allocate > MOST || self.quota.hold > MOST {
+        if self.quota.allocate > MAX_BUFFERS || self.quota.hold > MAX_BUFFERS {
             return Err(ControlError::Unsound("quota of buffers"));
         }
         Ok(())

@@ -170,7 +170,7 @@ fn senders_of_expired_packets_get_errors_from_the_routers_address_at_a_bounded_r
     assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50 + 8, "ten a tick");
     simulator.advance(&mut nf, std::time::Duration::from_millis(100));
     assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50 + 10);
-    // Without an address, in silence.
+    // Without an address of its own, it sends none.
     let (mut simulator, mut nf) = with(&[]);
     assert_eq!(simulator.exchange(&mut nf, &flood).len(), 50);
 }

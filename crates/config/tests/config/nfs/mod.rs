@@ -59,7 +59,7 @@ fn bounds_of_replicas_are_read_and_written() {
         assert_eq!(crate::host(&to_toml(&host)).nfs, host.nfs);
         match &host.nfs[0].start {
             NfStart::Managed { replicas, scale, .. } => (*replicas, *scale, host.nfs[0].scales()),
-            NfStart::External { .. } => panic!("{keys}"),
+            NfStart::External { .. } | NfStart::Ports(_) => panic!("{keys}"),
         }
     };
     assert_eq!(read("replicas = 3"), (3, None, false));
