@@ -22,8 +22,8 @@ pub enum ProgramFault {
     PortClosed,
     /// No probe and no packet comes back by the port of this side.
     Silent(PairSide),
-    /// Packets go in, and none comes back by the port of this side.
-    Hung(PairSide),
+    /// Packets go in, and none comes back.
+    Hung,
 }
 
 /// What has happened to a program that is a hop.

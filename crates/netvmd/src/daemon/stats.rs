@@ -250,9 +250,7 @@ fn program_event(change: ProgramChange) -> (EventKind, String) {
                     "no probe and no packet comes out of its {} side: look at its own log; if it does not forward unknown frames, set `probe = false`",
                     side.word()
                 ),
-                ProgramFault::Hung(side) => {
-                    format!("packets go in, and none comes out of its {} side", side.word())
-                }
+                ProgramFault::Hung => "packets go in, and none comes out".to_owned(),
             };
             (EventKind::NfHung, format!("has failed: {why}"))
         }

@@ -147,8 +147,7 @@ impl Health {
         } else if self.quiet < MAX_QUIET && (entered || self.silent[0] > Duration::ZERO) {
             self.silent = self.silent.map(|time| time.saturating_add(step));
         }
-        let side = self.first_silent(watch, limit)?;
-        self.fail(ProgramFault::Hung(side))
+        if self.silent[0] >= limit { self.fail(ProgramFault::Hung) } else { None }
     }
 
     /// The first side of those that matter that has been silent for so long.
@@ -285,10 +284,39 @@ mod tests {
                 look(&mut program)
             })
             .collect();
-        assert_eq!(faults, [ProgramFault::Hung(PairSide::Right)]);
+        assert_eq!(faults, [ProgramFault::Hung]);
         for _ in 0..26 {
             look(&mut program);
         }
         assert_eq!(program.health.state, ProgramState::Up, "it gets packets again, to see");
+    }
+
+    #[test]
+    fn the_last_packet_of_a_connection_needs_no_answer() {
+        let mut program = Program::new();
+        let watch = Watch { is_started: true, ..watch(false) };
+        let look = |program: &mut Program, packets: u64| {
+            program.seen.sides[0].into += packets;
+            program.health.observe(program.seen, STEP, watch)
+        };
+        look(&mut program, 0);
+        // One packet, and then quiet: it adds up to the longest pause between packets at most.
+        let long = Watch { hang_timeout: Some(Duration::from_secs(2)), ..watch };
+        program.seen.sides[0].into += 1;
+        for _ in 0..200 {
+            assert_eq!(program.health.observe(program.seen, STEP, long), None);
+        }
+        // A packet that comes back on either side is progress.
+        program.seen.sides[0].back += 1;
+        assert_eq!(look(&mut program, 1), None);
+        for _ in 0..20 {
+            assert_eq!(look(&mut program, 1), None);
+        }
+        let faults: Vec<_> = (0..10).filter_map(|_| look(&mut program, 1)).collect();
+        assert_eq!(faults, [ProgramFault::Hung]);
+        for _ in 0..200 {
+            look(&mut program, 0);
+        }
+        assert_eq!(program.health.state, ProgramState::Down, "netvmd starts it again");
     }
 }
