@@ -8,6 +8,7 @@ mod foreign;
 mod instances;
 mod page;
 mod pass;
+mod proxy;
 mod site;
 mod together;
 

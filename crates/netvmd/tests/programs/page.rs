@@ -41,5 +41,5 @@ fn the_other_configurations_of_the_page_are_valid() {
         );
         netvm_config::parse("page", &text).unwrap_or_else(|error| panic!("{}", error.render(false)));
     }
-    assert_eq!(blocks.len(), 3);
+    assert_eq!(blocks.len(), 4);
 }
