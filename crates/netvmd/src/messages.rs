@@ -80,15 +80,20 @@ impl Messages {
         lock(&self.0).members.remove(&id);
     }
 
-    /// Takes what an NF sends.
-    pub(crate) fn take(&self, id: InstanceId, request: Request) {
+    /// Takes what an NF sends. Returns how long to wait before the next one: an NF that sends too much keeps only the
+    /// thread of its own connection, and that one asleep.
+    pub(crate) fn take(&self, id: InstanceId, request: Request) -> Duration {
         let hub = &mut *lock(&self.0);
+        let Some(member) = hub.members.get_mut(&id) else { return Duration::ZERO };
+        if member.sends.allows(Instant::now()).is_none() {
+            hub.counts.refused += 1;
+            return RATE.interval;
+        }
         match request {
-            Request::Subscribe => {
-                hub.members.get_mut(&id).into_iter().for_each(|member| member.takes_messages = true);
-            }
+            Request::Subscribe => member.takes_messages = true,
             Request::Send { to, version, payload } => hub.pass_on(id, &to, version, payload),
         }
+        Duration::ZERO
     }
 
     /// Tells an NF.
@@ -150,8 +155,8 @@ impl Hub {
 
     /// Passes a message on to the other NFs of a role in the sender's trust group.
     fn pass_on(&mut self, id: InstanceId, to: &str, version: u16, payload: Vec<u8>) {
-        let Some(sender) = self.members.get_mut(&id) else { return };
-        if payload.len() > MAX_PAYLOAD || sender.sends.allows(Instant::now()).is_none() {
+        let Some(sender) = self.members.get(&id) else { return };
+        if payload.len() > MAX_PAYLOAD {
             self.counts.refused += 1;
             return;
         }
@@ -194,7 +199,9 @@ mod tests {
         let (_, silent) = joined(&hub, 2, "log", 0);
         let [(one, first), (two, second), (other, outsider)] =
             [(3, 0), (4, 0), (5, 1)].map(|(id, group)| joined(&hub, id, "log", group));
-        [one, two, other].into_iter().for_each(|id| hub.take(id, Request::Subscribe));
+        for id in [one, two, other] {
+            hub.take(id, Request::Subscribe);
+        }
         hub.take(sender, send("log", vec![1, 2]));
         let expected =
             Message::FromNf { role: "scan".to_owned(), instance: 1, version: 3, payload: vec![1, 2] };

@@ -81,7 +81,7 @@ impl Session {
             if report.send(outcome).is_ok()
                 && let Some(id) = id
             {
-                connection.serve(|request| engine.messages().take(id, request));
+                connection.serve(|request| std::thread::sleep(engine.messages().take(id, request)));
             }
             // Before the connection closes: others have its socket.
             id.into_iter().for_each(|id| engine.messages().leave(id));
