@@ -101,8 +101,8 @@ impl End {
         }
     }
 
-    /// Says of the next descriptors, which this side has read, that none goes on. As a client, DPDK sets that flag for a
-    /// packet of several buffers and never takes it away, so that a later packet would go on in the one after it.
+    /// Says of the next descriptors, which this side has read, that none goes on. As a client, DPDK sets that flag for
+    /// a packet of several buffers and never takes it away, so that a later packet would go on in the one after it.
     #[cold]
     pub(super) fn end_chain(&self, used: u16) {
         if self.is_client() {
