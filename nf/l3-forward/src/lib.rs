@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub only_mine: bool,
     /// The router's own addresses, at most one IPv4 and one IPv6: senders of packets that expire, or are too long, get
-    /// ICMP errors from them [default: such packets are dropped in silence]
+    /// ICMP errors from them [default: such packets are dropped without an answer]
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub address: Vec<IpAddr>,
     /// MTU of the links behind the ports: longer IPv4 packets are cut into fragments, unless they forbid it (DF); those

@@ -2,8 +2,8 @@
 //! another.
 //!
 //! `tools/setup/peer.sh grout` unpacks grout with the DPDK of its release into a folder, which becomes its root. grout
-//! has its own namespaces, because it creates an interface for each of its ports. The plug-in counts packets as they are
-//! sent. Rates are per second of CPU time of grout's datapath thread.
+//! has its own namespaces, because it creates an interface for each of its ports. The plug-in counts packets as they
+//! are sent. Rates are per second of CPU time of grout's datapath thread.
 
 use std::fs::{self, File};
 use std::io::Write;

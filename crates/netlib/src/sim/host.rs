@@ -154,7 +154,7 @@ impl Host {
     }
 
     /// Does what a thread of the NF asks for.
-    fn obey(&mut self, thread: usize, message: Message) -> Returned {
+    fn handle_message(&mut self, thread: usize, message: Message) -> Returned {
         match message {
             Message::WithdrawVerdicts => return Returned::Withdrawal,
             Message::RequestBuffers(count) => self.give(thread, count.into()),
@@ -174,7 +174,9 @@ impl Host {
     /// Takes a descriptor that a thread of the NF has returned.
     pub(super) fn take_back(&mut self, thread: usize, descriptor: Descriptor) -> Returned {
         if descriptor.is_control() {
-            return descriptor.message().map_or(Returned::Corrupt, |message| self.obey(thread, message));
+            return descriptor
+                .message()
+                .map_or(Returned::Corrupt, |message| self.handle_message(thread, message));
         }
         let Some(holder) = self.holders.get_mut(descriptor.buffer() as usize) else {
             return Returned::Corrupt;

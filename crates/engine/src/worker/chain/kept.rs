@@ -21,8 +21,8 @@ const NO_PORT: PortNumber = PortNumber(u16::MAX);
 
 /// Does what an NF thread asks for.
 #[cold]
-pub(crate) fn obey(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId, message: Message) {
-    let obeyed = match message {
+pub(crate) fn handle_message(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId, message: Message) {
+    let handled = match message {
         Message::WithdrawVerdicts => {
             dp.flows.verdicts.withdraw(link);
             Ok(())
@@ -38,7 +38,7 @@ pub(crate) fn obey(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId, message
             set_ingress(dp, link, buffer, if may_use { PortNumber(port) } else { NO_PORT })
         }
     };
-    if let Err(violation) = obeyed {
+    if let Err(violation) = handled {
         dp.counters.links[link.index()].violations[violation as usize].add(1);
     }
 }

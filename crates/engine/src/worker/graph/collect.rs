@@ -69,7 +69,7 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
             Returned::Message(message) => {
                 count += 1;
                 others += 1;
-                kept::obey(dp, snapshot, link, message);
+                kept::handle_message(dp, snapshot, link, message);
             }
             other => {
                 count += 1;
