@@ -216,7 +216,7 @@ mod tests {
         assert!(sent(&mut simulator, &mut nf, &[&fragments[1]]).is_empty());
         assert!(nf.incomplete.is_empty());
         let frames: Vec<&[u8]> = fragments.iter().map(Vec::as_slice).collect();
-        assert_eq!(sent(&mut simulator, &mut nf, &frames), [whole.clone()]);
+        assert_eq!(sent(&mut simulator, &mut nf, &frames), std::slice::from_ref(&whole));
         assert_eq!(sent(&mut simulator, &mut nf, &[&whole]), [whole], "a whole packet passes");
     }
 

@@ -12,7 +12,7 @@ use crate::status::{Failure, guard, netlib_status};
 /// ingress port. It is the NF's until netlib_send_packet() or netlib_release(), over any number of bursts.
 ///
 /// @param made receives the packet.
-/// @return NETLIB_OK; NETLIB_ERR_SPACE if no buffer is free (see `allocate` of [[nf]]) or large enough;
+/// @return NETLIB_OK; NETLIB_ERR_SPACE if no buffer is free (see `allocate` of `[[nf]]`) or large enough;
 /// NETLIB_ERR_NULL.
 ///
 /// # Safety
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn netlib_clone(packet: *const netlib_packet, copy: *mut n
 /// stale afterwards.
 ///
 /// @param held receives the packet.
-/// @return NETLIB_OK; NETLIB_ERR_SPACE if the thread holds as many as `hold` of [[nf]] allows; NETLIB_ERR_STALE,
+/// @return NETLIB_OK; NETLIB_ERR_SPACE if the thread holds as many as `hold` of `[[nf]]` allows; NETLIB_ERR_STALE,
 /// NETLIB_ERR_NULL.
 ///
 /// # Safety

@@ -58,6 +58,7 @@ fn tcpdump_listens_at_an_interface_that_a_capture_makes() {
     let received = statistics.lines().filter(|line| line.starts_with("Ip: ")).nth(1).unwrap();
     assert_eq!(received.split(' ').nth(3), Some("0"), "the host has received packets: {statistics}");
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(capture.join().unwrap().unwrap().packets, 40);
+    // The sender's kernel may have sent something of its own, too.
+    assert!(capture.join().unwrap().unwrap().packets >= 40);
     assert_eq!(listener.output_of_ip("link show netvm0"), None, "the interface ends with the capture");
 }

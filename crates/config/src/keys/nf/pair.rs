@@ -83,7 +83,7 @@ impl Keys for PairConfig {
         }
         match info.has_namespace {
             true => table.others("attach = \"vhost-user\" or \"memif\"", |table| {
-                sockets(&mut Self::new(Attach::VhostUser), table)
+                sockets(&mut Self::new(Attach::VhostUser), table);
             }),
             false => sockets(self, table),
         }

@@ -326,8 +326,8 @@ pub fn fill(host: &mut Host, policies: Vec<RawPolicy>, rules: Vec<RawRule>) {
 fn when(n: u32, host: &Host) -> When {
     let texts = ["Mon-Fri 08:00-18:00", "Sat,Sun UTC", "22:00-06:00"];
     let times = texts.iter().take((n % 7).saturating_sub(3) as usize).filter_map(|text| text.parse().ok());
-    let bound = if n % 2 == 0 { Bound::Above(60) } else { Bound::Below(20) };
-    let until = if n % 3 == 0 { bound.usual_end() } else { 40 };
+    let bound = if n.is_multiple_of(2) { Bound::Above(60) } else { Bound::Below(20) };
+    let until = if n.is_multiple_of(3) { bound.usual_end() } else { 40 };
     let load = |nf: &NfConfig| LoadLimit { role: nf.id, bound, until, seconds: 1 };
     When { times: times.collect(), load: host.nfs.first().filter(|_| n % 5 == 4).map(load) }
 }

@@ -165,13 +165,16 @@ fn an_nf_that_gets_a_steered_flow_sends_it_back() {
     assert!(of_flow(first, 1).len() > 50);
 }
 
+/// What a test changes about an NF.
+type Change = fn(&mut NfConfig);
+
 #[test]
 fn what_the_configuration_does_not_list_is_refused() {
     let all = frames();
-    let cases: [(&str, &dyn Fn(&mut NfConfig)); 3] = [
-        ("steer=chain:chain1", &|nf| nf.steer = vec![SteerTo::Port(PortId(2))]),
-        ("steer=chain:chain1", &|nf| nf.flow_verdicts = 0),
-        ("steer=back", &|nf| nf.flow_verdicts = 0),
+    let cases: [(&str, Change); 3] = [
+        ("steer=chain:chain1", |nf| nf.steer = vec![SteerTo::Port(PortId(2))]),
+        ("steer=chain:chain1", |nf| nf.flow_verdicts = 0),
+        ("steer=back", |nf| nf.flow_verdicts = 0),
     ];
     for (kind, change) in cases {
         let scratch = Scratch::new();
