@@ -183,7 +183,7 @@ DropReason {
         "The NF returned an offset and length that exceed the buffer, or cut the packet to less than an Ethernet header.",
         "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
     NotOfHop = "not-of-hop":
-        "A program with two ports (`attach` of [[nf]]) sent the packet by a port at which no chain goes on: it is not in \
+        "A program with two ports (`attach` of `[[nf]]`) sent the packet by a port at which no chain goes on: it is not in \
          a chain, or only one direction passes it.",
         "Nothing, if the program sends packets of its own (ARP, spanning tree). If packets of the other direction are \
          missing, give their chain `reverse`.";

@@ -38,7 +38,7 @@ impl Shared {
     }
 
     /// Sets memory aside for mappings, if it is not done yet and there are to be any. Of `config`, it takes `mappings`,
-    /// `blocks` and `block_events`. Call it before [`Shared::allow_workers`].
+    /// `blocks` and `block_events`.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -58,7 +58,7 @@ impl Shared {
     /// # Errors
     /// [`NoMemory`].
     pub fn allow_workers(&self, workers: usize) -> Result<(), NoMemory> {
-        if workers > 1 && self.mappings.get().is_some() && self.exceptions.get().is_none() {
+        if workers > 1 && self.exceptions.get().is_none() {
             let most = self.sessions.saturating_mul(workers as u32);
             // Nobody else has done it meanwhile.
             let _ = self.exceptions.set(Exceptions::new(most)?);

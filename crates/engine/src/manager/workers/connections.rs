@@ -149,7 +149,7 @@ impl ConnectionTables {
                 shared.allow_workers(workers)?;
                 shared
             }
-            None => shared.insert(WorkerConnections::shared(config, *mapping_key)?),
+            None => shared.insert(WorkerConnections::shared(config, *mapping_key, workers)?),
         };
         let mut table = Box::new(WorkerConnections::of_worker(config, shared, worker)?);
         if self.are_logged {

@@ -121,14 +121,17 @@ pub(crate) struct WorkerConnections {
 }
 
 impl WorkerConnections {
-    /// What the tables of all workers share.
+    /// What the tables of so many workers share.
     ///
     /// `mapping_key`: by which NAT chooses addresses and ports, for the same choice after a restart.
     pub(crate) fn shared(
         config: &ConnectionsConfig,
         mapping_key: Option<u64>,
+        workers: usize,
     ) -> Result<Arc<Shared>, NoMemory> {
-        Shared::new(&Config { mapping_key, mappings: 0, ..config_of(config) })
+        let shared = Shared::new(&Config { mapping_key, mappings: 0, ..config_of(config) })?;
+        shared.allow_workers(workers)?;
+        Ok(shared)
     }
 
     /// Sets aside what NAT of so many workers needs, if it is not done yet.
@@ -140,8 +143,7 @@ impl WorkerConnections {
         let of_worker = config_of(config);
         let mappings = of_worker.mappings.saturating_mul(workers as u32);
         let blocks = mappings.div_ceil(MAPPINGS_PER_BLOCK);
-        shared.allow_mappings(&Config { mappings, blocks, ..of_worker })?;
-        shared.allow_workers(workers)
+        shared.allow_mappings(&Config { mappings, blocks, ..of_worker })
     }
 
     /// An empty table of a worker.
@@ -171,7 +173,7 @@ impl WorkerConnections {
 
     /// The table of the only worker, with what NAT needs.
     pub(crate) fn new(config: &ConnectionsConfig, mapping_key: Option<u64>) -> Result<Self, NoMemory> {
-        let shared = Self::shared(config, mapping_key)?;
+        let shared = Self::shared(config, mapping_key, 1)?;
         Self::allow_nat(&shared, config, 1)?;
         Self::of_worker(config, &shared, WorkerId(0))
     }

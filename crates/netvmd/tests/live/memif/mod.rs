@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_api::{ApplyReply, Event, EventKind, PortInfo, Status, path};
-use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};
 use rustix::process::Signal;
 
 use crate::common::page::blocks;
@@ -282,60 +281,6 @@ fn a_socket_that_another_port_serves_is_refused_with_a_remedy() {
     problem(&daemon, "another port or program serves this socket: stop that one, or choose another path");
     let _: ApplyReply = daemon.post(path::APPLY, &text);
     daemon.until("it is served again", |_| Path::new(&app).exists());
-}
-
-/// Frames of all lengths, some of them of several buffers.
-fn frames(count: u32) -> Vec<Vec<u8>> {
-    let length = |n: u32| if n % 5 == 4 { 2049 + n * 37 % 6000 } else { 60 + n * 37 % 1455 };
-    (0..count).map(|n| (0..length(n)).map(|at| if at < 12 { 2 } else { (n + at) as u8 }).collect()).collect()
-}
-
-fn frames_of(capture: &Path) -> Vec<Vec<u8>> {
-    let Ok(mut reader) = CaptureReader::open(capture) else { return Vec::new() };
-    let mut frames = Vec::new();
-    while !reader.is_done() {
-        match reader.next_frame() {
-            Ok(Some(frame)) => frames.push(frame.data.to_vec()),
-            _ => break,
-        }
-    }
-    frames
-}
-
-#[test]
-fn dpdk_returns_every_packet_unchanged_and_in_order() {
-    let Some(_turn) = turn() else { return };
-    for (netvm, program) in [("server", "client"), ("client", "server")] {
-        let folder = Arc::new(Folder::new());
-        let file = |name: &str| folder.0.join(name);
-        let (input, output, socket) = (file("in.pcap"), file("out.pcap"), file("app.sock"));
-        let sent = frames(400);
-        let mut writer = CaptureWriter::create(&input, WriterOptions::default()).unwrap();
-        for (n, frame) in (0..).zip(&sent) {
-            // Ten a millisecond, so that no ring is full.
-            writer.write(Timestamp(1_000_000_000 + n * 100_000), frame.len() as u32, frame).unwrap();
-        }
-        writer.finish().unwrap();
-        let memif = format!(
-            "[[group]]\nname = \"g\"\nbuffers = 8192\nbuffer_size = 9344\n\
-             \n[[port]]\nname = \"app\"\nkind = \"memif\"\nrole = {netvm:?}\npath = {socket:?}\nmtu = 9000\ngroup = \"g\"\nforward = {{ out = \"out\" }}\n\
-             \n[[port]]\nname = \"out\"\nkind = \"pcap\"\noutput = {output:?}\nmtu = 9000\n"
-        );
-        let before = format!("{}\n{memif}", engine(ADAPTIVE));
-        let daemon = Daemon::start_in(Arc::clone(&folder), &before);
-        let _testpmd = Testpmd::start(&format!("role={program},socket={}", socket.display()), "start\n");
-        daemon.until("connected", |daemon| port(daemon, "app").link);
-        let capture = format!(
-            "{before}\n[[port]]\nname = \"in\"\nkind = \"pcap\"\ninput = {input:?}\npaced = true\nmtu = 9000\ngroup = \"g\"\nforward = {{ out = \"app\" }}\n"
-        );
-        let _: ApplyReply = daemon.post(path::APPLY, &capture);
-        daemon.until("all packets come back", |daemon| port(daemon, "out").tx_packets >= sent.len() as u64);
-        daemon.until("all packets are in the file", |_| frames_of(&output).len() >= sent.len());
-        let got = frames_of(&output);
-        let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(lengths(&got), lengths(&sent), "netvm as {netvm}");
-        assert!(got == sent, "netvm as {netvm}");
-    }
 }
 
 #[test]
