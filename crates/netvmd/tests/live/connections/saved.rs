@@ -9,7 +9,8 @@ use super::{Background, list};
 use crate::common::hosts::{self, Host, within};
 use crate::common::{Daemon, ENGINE, Folder};
 
-const BYTES: usize = 12 << 20;
+/// Far more than the kernels' socket buffers take, so that no server is done while its client still reads slowly.
+const BYTES: usize = 64 << 20;
 const DOWNLOADS: usize = 3;
 
 /// Two hosts that may talk only in connections, which only the client begins. What is picked up in mid-stream is
@@ -63,7 +64,7 @@ fn download(client: &Host, folder: &Folder, number: usize) -> Child {
         "curl",
         "-sS",
         "--limit-rate",
-        "1M",
+        "6M",
         "--max-time",
         "120",
     ]);
