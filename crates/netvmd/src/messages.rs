@@ -17,7 +17,7 @@ use crate::runtime::lock;
 /// How many messages an NF may send.
 const RATE: Rate = Rate { burst: 200, interval: Duration::from_millis(10) };
 
-/// What NFs are told of.
+/// Role and trust group of an attached NF, by which messages find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Of {
     pub(crate) role: String,

@@ -25,7 +25,7 @@ pub enum Attach {
 words!(Attach: "veth" => Veth, "tap" => TapDevice, "af_xdp" => AfXdp, "vhost-user" => VhostUser,
     "memif" => Memif);
 
-/// What a way to attach a program says of itself; the configuration, the ports and netvmd ask for it.
+/// Properties of a way to attach a program, for the configuration, the ports and netvmd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachInfo {
     /// Whether the program runs in a network namespace that netvmd makes, as its user and with rights there.
@@ -37,7 +37,7 @@ pub struct AttachInfo {
 }
 
 impl Attach {
-    /// What it says of itself.
+    /// Properties of this way to attach.
     #[must_use]
     pub const fn info(self) -> AttachInfo {
         let (has_namespace, has_veths, may_offload) = match self {

@@ -120,8 +120,8 @@ impl<'a> Steerer<'a> {
             && self.snapshot.flow_rights(self.role).is_some_and(|rights| !rights.steer.is_empty())
     }
 
-    /// Where packets go that it passes on: those of flows that NFs of its role have steered before go there, others to
-    /// `on`. Then records what it says of their flows now, if it does.
+    /// Sends each packet that the NF passes on to the destination that an NF of its role has chosen for the flow, and
+    /// the others to `on`. Then records the destination that the NF chooses with this verdict, if it steers the flow.
     #[cold]
     pub(crate) fn pass_on(
         &self,
