@@ -10,6 +10,8 @@ use crate::syntax::finding::{Findings, Kind, Span};
 
 /// Ethernet's header.
 const HEADER: u32 = 14;
+/// Buffers of a queue that receive a common burst.
+const FEW_ENTRIES: u32 = 256;
 /// Largest buffer.
 const MAX_BUFFER: u32 = 65_472;
 
@@ -30,6 +32,41 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
         }
     }
     threads(findings, file, host);
+    rings(findings, file, host);
+}
+
+/// Warns of groups that leave their ports' queues less than [`FEW_ENTRIES`] buffers.
+fn rings(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    // Without renumbering, a group's number is its position in the file.
+    let places = file.items("group");
+    for group in &host.groups {
+        let takes =
+            |port: &&PortConfig| port.kind.info().takes_buffers && host.landing_group(port) == Some(group.id);
+        let ports: Vec<&PortConfig> = host.ports.iter().filter(takes).collect();
+        let queues: u32 = ports.iter().map(|port| u32::from(port.queues.max(1))).sum();
+        let Some(share) = (group.buffers / 2).checked_div(queues).filter(|share| *share < FEW_ENTRIES) else {
+            continue;
+        };
+        let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let place = places.get(group.id.index()).map(|place| place.of("buffers")).unwrap_or_default();
+        findings
+            .note(
+                Kind::FewBuffers,
+                format!("group {} has few buffers for the AF_XDP ports {}", group.name, names.join(", ")),
+            )
+            .at(
+                place,
+                format!(
+                    "each of their {queues} queues gets {share} buffers to receive into: bursts are lost"
+                ),
+            )
+            .help(format!(
+                "set `buffers = {}` of group {} or more: they share half of them, and use up to 2048 a queue",
+                (2 * queues * FEW_ENTRIES).next_power_of_two(),
+                group.name
+            ))
+            .keep();
+    }
 }
 
 /// A port, and where the file says how long its frames are.

@@ -92,6 +92,8 @@ kinds! {
         Unused = "config::unused",
         /// A port with `gro` whose group has no large buffers.
         NoLargeBuffers = "config::no_large_buffers",
+        /// A group with few buffers for the queues of its ports.
+        FewBuffers = "config::few_buffers",
         /// An NF or VM on the core of a busy-polling worker.
         SharedCore = "config::shared_core",
         /// A pool with ports below 1024, which services of the same address may have.

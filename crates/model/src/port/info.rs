@@ -27,6 +27,8 @@ pub struct KindInfo<'a> {
     pub has_one_memory: bool,
     /// Bytes that the kernel leaves free in front of a received packet.
     pub kernel_headroom: u32,
+    /// Whether each of its queues takes buffers to receive into beforehand: as many as its share of half the memory is.
+    pub takes_buffers: bool,
     /// The MTU required for frames that it generates.
     pub needed_mtu: u16,
     /// Why it has one queue; `None`: it has as many as configured.
@@ -56,6 +58,7 @@ impl<'a> KindInfo<'a> {
             registers_memory: false,
             has_one_memory: false,
             kernel_headroom: 0,
+            takes_buffers: false,
             needed_mtu: 0,
             one_queue: None,
             is_on_each_worker: false,

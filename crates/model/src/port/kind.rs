@@ -119,6 +119,7 @@ impl PortKind {
                 resources: [Some(Resource::Interface(interface, Access::Xdp)), None],
                 registers_memory: true,
                 kernel_headroom: XDP_PACKET_HEADROOM,
+                takes_buffers: true,
                 ..KindInfo::new("af_xdp")
             },
             Self::AfPacket { interface } => KindInfo {

@@ -1,5 +1,6 @@
 //! Programs with two ports: their ports, and what is refused.
 
+use netvm_config::Kind;
 use netvm_model::{Attach, PairSide, Resource};
 
 use crate::{findings, found, host, is, line_of, planned};
@@ -97,4 +98,21 @@ fn a_plan_restarts_a_program_only_for_its_own_keys() {
     assert!(plan.contains("restart"), "{plan}");
     let plan = planned(&with(""), &with("replicas = 2"));
     assert!(plan.contains("start") && !plan.contains("restart"), "{plan}");
+}
+
+#[test]
+fn few_buffers_for_hops_of_af_xdp_are_a_warning_with_a_number_that_is_enough() {
+    let warned = |buffers: u32| {
+        let keys = "attach = \"af_xdp\"\ngroup = \"edge\"\nreplicas = 2";
+        let group = format!("[[group]]\nname = \"edge\"\nbuffers = {buffers}\n");
+        let text = format!("{group}{}", text(keys, "reverse = \"out\""));
+        let warnings = netvm_config::parse("host.toml", &text).unwrap().warnings;
+        let few = warnings.into_iter().filter(|finding| finding.kind() == Kind::FewBuffers);
+        few.map(|finding| (finding.position(), finding.render(false))).collect::<Vec<_>>()
+    };
+    let found = warned(1024);
+    let [(place, shown)] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!(*place, (3, 11));
+    assert!(shown.contains("ids.1.right") && shown.contains("buffers = 2048"), "{shown}");
+    assert!(warned(2048).is_empty());
 }

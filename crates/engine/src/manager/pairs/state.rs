@@ -4,7 +4,8 @@
 //! A program that forwards any frame is watched by probes: they come back while it works. Packets that come back are as
 //! good as probes, since its queues may be full of packets. Of a program that does not forward probes (a proxy) only
 //! packets are known: it hangs if packets go in, one after the other for its `hang_timeout`, and none comes back on
-//! either side. The last packet of a connection needs no answer, so the time after it does not count.
+//! either side. One or two packets without an answer say nothing, nor does a packet that has just gone in. The last
+//! packet of a connection needs no answer, so the time after it does not count.
 
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ pub(super) const SILENT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The longest time between two packets that count as one after the other: a ping a second does.
 const MAX_QUIET: Duration = Duration::from_millis(1500);
+
+/// Looks with packets that went in while none came back, without which a program does not hang: a packet may need no
+/// answer, and the last one may still get it.
+const MIN_UNANSWERED: u32 = 3;
 
 /// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,6 +83,8 @@ pub(super) struct Health {
     silent: [Duration; 2],
     /// The time since the last packet entered.
     quiet: Duration,
+    /// Looks at which packets had entered since the last one came back.
+    unanswered: u32,
 }
 
 impl Health {
@@ -90,6 +97,7 @@ impl Health {
             before,
             silent: [Duration::MAX; 2],
             quiet: Duration::ZERO,
+            unanswered: 0,
         }
     }
 
@@ -134,7 +142,7 @@ impl Health {
         // Without packets nothing shows that it works again, so it gets some.
         let may_work = self.state == ProgramState::Down && !watch.is_started && self.since >= limit;
         if self.state == ProgramState::Starting || may_work {
-            self.silent = [Duration::ZERO; 2];
+            (self.silent, self.unanswered) = ([Duration::ZERO; 2], 0);
             return self.succeed();
         }
         let grown = |of: fn(&SideSums) -> u64| {
@@ -142,12 +150,14 @@ impl Health {
         };
         let (entered, has_come) = (grown(|side| side.into), grown(|side| side.back));
         self.quiet = if entered { Duration::ZERO } else { self.quiet.saturating_add(step) };
-        if has_come {
-            self.silent = [Duration::ZERO; 2];
-        } else if self.quiet < MAX_QUIET && (entered || self.silent[0] > Duration::ZERO) {
+        if has_come || self.quiet >= MAX_QUIET {
+            (self.silent, self.unanswered) = ([Duration::ZERO; 2], 0);
+        } else if entered || self.unanswered > 0 {
             self.silent = self.silent.map(|time| time.saturating_add(step));
+            self.unanswered += u32::from(entered);
         }
-        if self.silent[0] >= limit { self.fail(ProgramFault::Hung) } else { None }
+        let hangs = entered && self.unanswered >= MIN_UNANSWERED && self.silent[0] >= limit;
+        if hangs { self.fail(ProgramFault::Hung) } else { None }
     }
 
     /// The first side of those that matter that has been silent for so long.
@@ -289,6 +299,37 @@ mod tests {
             look(&mut program);
         }
         assert_eq!(program.health.state, ProgramState::Up, "it gets packets again, to see");
+    }
+
+    #[test]
+    fn one_packet_without_an_answer_is_no_hang_and_a_third_one_is() {
+        let mut program = Program::new();
+        let watch = Watch { is_started: true, ..watch(false) };
+        let mut look = |packets: u64| {
+            program.seen.sides[0].into += packets;
+            program.health.observe(program.seen, STEP, watch)
+        };
+        look(0);
+        // Its `hang_timeout` is a second: a second and more passes after one packet, and after the next one.
+        for _ in 0..2 {
+            assert_eq!(look(1), None);
+            for _ in 0..30 {
+                assert_eq!(look(0), None);
+            }
+        }
+        assert_eq!(look(1), Some(ProgramFault::Hung));
+    }
+
+    #[test]
+    fn packets_with_long_pauses_are_not_one_after_the_other() {
+        let mut program = Program::new();
+        let watch = Watch { is_started: true, ..watch(false) };
+        for _ in 0..10 {
+            program.seen.sides[0].into += 1;
+            for _ in 0..50 {
+                assert_eq!(program.health.observe(program.seen, STEP, watch), None);
+            }
+        }
     }
 
     #[test]
