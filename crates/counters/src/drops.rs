@@ -140,6 +140,11 @@ DropReason {
     NfDown = "nf-down":
         "A hop of the chain has no running NF, and the chain's `on_failure` drops its packets.",
         "`netvm nf` shows why it does not run; `standby` replicas or `on_failure = \"bypass\"` keep a chain up.";
+    StartQueueFull = "start-queue-full":
+        "A program with ports (`attach` of `[[nf]]`) is starting, its `while_starting` is `\"hold\"`, and as many packets \
+         wait for it as a worker holds: 512 for each role, 2048 for all.",
+        "Nothing, if the program is soon ready: senders repeat what they need. Otherwise `while_starting = \"bypass\"` lets \
+         packets pass meanwhile.";
     ChainFull = "chain-full":
         "A ring of the chain is full, so the packet was dropped at the entry, before any NF processed it: the NFs \
          are slower than the traffic.",
@@ -183,10 +188,15 @@ DropReason {
         "The NF returned an offset and length that exceed the buffer, or cut the packet to less than an Ethernet header.",
         "Correct the NF: it grew the packet beyond head- and tailroom, or cut it too short.";
     NotOfHop = "not-of-hop":
-        "A program with two ports (`attach` of `[[nf]]`) sent the packet by a port at which no chain goes on: it is not in \
-         a chain, or only one direction passes it.",
+        "A program with ports (`attach` of `[[nf]]`) sent the packet by a port at which no chain goes on: the program is \
+         not in a chain, or only one direction passes it; or it has one port, and nothing says to which side the packet \
+         goes.",
         "Nothing, if the program sends packets of its own (ARP, spanning tree). If packets of the other direction are \
          missing, give their chain `reverse`.";
+    LateFromHop = "late-from-hop":
+        "A program with ports (`attach` of `[[nf]]`) returned the packet while netvm sent none through it: it had failed, \
+         or another instance had taken over. Packets of the flow that went another way meanwhile have overtaken the packet.",
+        "Nothing: the flow keeps its order. `netvm events` says why the program failed.";
     HoldQuota = "hold-quota":
         "An NF would hold the packet, but its thread keeps as many buffers as `allocate` and `hold` of its `[[nf]]` \
          allow.",

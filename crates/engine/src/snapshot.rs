@@ -15,8 +15,10 @@ use crate::port_bits::PortBits;
 use crate::router::RouterPath;
 
 mod pairs;
+mod program_flows;
 
-pub(crate) use pairs::{PairPorts, PairReturn, PairTarget};
+pub(crate) use pairs::{PairPorts, PairReturn, PairTarget, Passed};
+pub(crate) use program_flows::{ProgramFlows, Side};
 
 /// How a hop chooses one of several replicas.
 #[derive(Clone, Debug)]
@@ -60,6 +62,8 @@ pub(crate) enum Target {
     },
     /// To a program with two ports.
     Pair(PairTarget),
+    /// Nowhere yet: they wait for a program of this role that is starting.
+    Start(RoleId),
     /// Out of a port: the chain is done.
     Port(PortId),
     /// Out of the ingress port.

@@ -104,6 +104,33 @@ pub fn decrement_ttl_v6(packet: &mut [u8]) -> Result<u8, TtlError> {
     Ok(header[7])
 }
 
+/// Increments the TTL of IPv4 and updates the header checksum (RFC 1624), or increments the hop limit of IPv6; 255
+/// stays. Returns the new value.
+///
+/// # Errors
+/// [`TtlError::NotIp`] and [`TtlError::FrameTooShort`].
+pub fn increment_ttl(frame: &mut [u8], headers: &Headers) -> Result<u8, TtlError> {
+    let packet = frame.get_mut(headers.l3_offset()..).ok_or(TtlError::FrameTooShort)?;
+    match headers.network() {
+        Network::Ipv4 => {
+            let header = packet.first_chunk_mut::<20>().ok_or(TtlError::FrameTooShort)?;
+            let old = u16::from_be_bytes([header[8], header[9]]);
+            let ttl = header[8].saturating_add(1);
+            let sum = u16::from_be_bytes([header[10], header[11]]);
+            let new = u16::from_be_bytes([ttl, header[9]]);
+            [header[10], header[11]] = checksum::updated(sum, old, new).to_be_bytes();
+            header[8] = ttl;
+            Ok(ttl)
+        }
+        Network::Ipv6 => {
+            let header = packet.first_chunk_mut::<40>().ok_or(TtlError::FrameTooShort)?;
+            header[7] = header[7].saturating_add(1);
+            Ok(header[7])
+        }
+        Network::Arp | Network::Llc | Network::Other => Err(TtlError::NotIp),
+    }
+}
+
 /// Why a tag was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VlanError {

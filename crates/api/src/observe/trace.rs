@@ -149,10 +149,14 @@ pub enum StepKind {
     Chain,
     /// It would leave its chain, or an NF would choose its port.
     ThroughChain,
+    /// It waits for an NF that is starting.
+    Waiting,
     /// An NF gets it.
     ToNf,
     /// An NF has returned it.
     FromNf,
+    /// A program's port has received a packet of its flow, which is taken for it.
+    CameBack,
     /// NFs have changed header fields.
     Rewritten,
     /// It leaves its chain.

@@ -319,8 +319,10 @@ fn pair_names(item: &FileTable<'_>) -> Vec<Named> {
         let number = value.and_then(|value| u16::from_str_radix(value.as_str(), value.radix()).ok());
         number.unwrap_or(default).min(MAX_REPLICAS as u16)
     };
+    let sides = PairSide::of_count(count("ports", 2));
     let instances = 0..count("replicas", 1).saturating_add(count("standby", 0));
     let names = instances
-        .flat_map(|instance| PairSide::BOTH.map(|side| PairEnd { role: &role, instance, side }.port_name()));
+        .flat_map(|instance| sides.iter().map(move |side| (instance, *side)))
+        .map(|(instance, side)| PairEnd { role: &role, instance, side }.port_name());
     names.map(|name| (Some(name), place.clone())).collect()
 }

@@ -31,7 +31,7 @@ use crate::inflight::sweep::{SweepRequest, SweepScope};
 use crate::limits::SharedLimits;
 use crate::memory::Memory;
 use crate::worker::handoff::Sleeper;
-use crate::worker::{Command, Event, LatencySample, WorkerHandle};
+use crate::worker::{AwaitedPackets, Command, Event, LatencySample, WorkerHandle};
 
 /// Time limit for workers to answer, which they do between two turns.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,6 +97,8 @@ pub(crate) struct Workers {
     eal: dpdk::Eal,
     config: EngineConfig,
     limits: Arc<SharedLimits>,
+    /// Measured packets that programs have.
+    awaited: Arc<AwaitedPackets>,
     room: usize,
     /// Most NFs that a packet passes.
     hops: usize,
@@ -122,6 +124,7 @@ impl Workers {
             eal,
             config: config.clone(),
             limits: Arc::new(SharedLimits::new()),
+            awaited: Arc::default(),
             room: cores.room,
             hops: 0,
             handles: Vec::new(),

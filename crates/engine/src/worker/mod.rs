@@ -43,7 +43,6 @@ use crate::counters::{Stage, WorkerCounters};
 use crate::inflight::sweep::Sweeps;
 use crate::interface::PortQueue;
 use crate::snapshot::Snapshot;
-pub(crate) use chain::pair::Probe;
 pub(crate) use control::commands::Command;
 pub use control::connection_page::{ConnectionFilter, ConnectionView, Restored};
 pub(crate) use control::connection_page::{ConnectionPage, PageWork};
@@ -53,6 +52,7 @@ pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
 use graph::collect::collect;
 use graph::handoff::{take_arrivals, take_handoffs};
+use graph::ring::start_queue::drop_waiting;
 use graph::rx::{ingress, receive};
 use graph::tx::release_shaped;
 use graph::verdicts;
@@ -61,8 +61,9 @@ use idle::port_events::PortEvents;
 use idle::wake_nfs::wake_sleepers;
 use inputs::Inputs;
 pub use latency::Span;
-pub(crate) use latency::{Latency, LatencySample};
+pub(crate) use latency::{AwaitedPackets, Latency, LatencySample};
 pub(crate) use monitor::FlowMonitor;
+pub(crate) use packet::probe::Probe;
 use shares::Shares;
 use state::burst::Burst;
 pub(crate) use state::connections::{EventMemory, TableMemory, WorkerConnections};
@@ -175,9 +176,11 @@ impl Worker {
         self.finish();
     }
 
-    /// Passes the last events of connections on, and exports the records of flows that have not ended.
+    /// Drops packets that wait for programs, passes the last events of connections on, and exports the records of flows
+    /// that have not ended.
     #[cold]
     fn finish(&mut self) {
+        drop_waiting(&mut self.dp, None);
         if let Some(connections) = &mut self.dp.connections {
             connections.pass_events(true);
         }

@@ -7,7 +7,7 @@ use netvm_wire::VlanId;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, LinkId, PortId, RoleId, RouterId};
 use crate::router::PuntReason;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Side as ProgramSide, Snapshot};
 use crate::worker::router::PuntCause;
 use crate::worker::state::burst::Context;
 use crate::worker::state::lookup_results::{PackedAction, PacketAction};
@@ -133,6 +133,8 @@ pub(crate) struct PairEntry {
     pub(crate) at: ChainHop,
     /// The port by which they enter the chain; `None` if they have entered it before.
     pub(crate) from: Option<PortId>,
+    /// The side of the program by which they enter.
+    pub(crate) side: ProgramSide,
 }
 
 /// Where packets go next.
@@ -188,6 +190,8 @@ pub(crate) enum Next {
     Pair(ChainId, Position),
     /// The program of each packet's flow.
     PairOfFlow(ChainId, Position),
+    /// A program with two ports at this position that is starting: they wait for it.
+    WaitForStart(ChainId, Position),
     /// A program, by one of its ports.
     IntoPair(PairEntry),
     /// Out of a chain. `entered`: they have passed no NF of it.

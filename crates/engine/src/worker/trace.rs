@@ -85,6 +85,8 @@ pub enum Step {
     Passed,
     /// An NF of the chain must choose its port, because the chain has no output.
     NfDecides,
+    /// It waits for an NF of this role, which is starting.
+    Waiting(RoleId),
     /// An NF gets it.
     ToNf {
         /// The NF's role.
@@ -101,6 +103,8 @@ pub enum Step {
         /// Its verdict.
         verdict: NfVerdict,
     },
+    /// A program's port receives a packet of its flow, which is taken for it.
+    CameBack(PortId),
     /// NFs have changed these fields since the engine last had it.
     Rewritten(Box<FlowKey>),
     /// It leaves the chain.
@@ -205,6 +209,8 @@ impl NfVerdict {
 pub enum Lost {
     /// It has stayed where it is for 5 s.
     Held,
+    /// It has gone into a program, and no packet of its flow has come back within 1 s.
+    InProgram,
     /// It was freed without a drop, as by an NF that has ended.
     Freed,
     /// It took more steps than a trace can have.

@@ -78,7 +78,7 @@ impl Tracer {
             counters: Arc::new(WorkerCounters::new()),
             flows: Flows::new(&FLOWS)?,
             limits: Arc::new(SharedLimits::new()),
-            latency: Latency::new(samples),
+            latency: Latency::new(WorkerId(0), samples, Arc::default()),
             monitor: None,
             signaller: Signaller::new(),
             handoff: Handoff::default(),

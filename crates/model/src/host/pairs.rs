@@ -41,6 +41,7 @@ fn kind_of(pair: &PairConfig, end: &PairEnd<'_>) -> PortKind {
             namespace: end.namespace(),
             interface: end.side.word().to_owned(),
             offloads: pair.offloads,
+            mac: pair.rewrite_macs.then(|| end.mac()),
             ..ContainerConfig::default()
         }),
         Attach::VhostUser => PortKind::VhostUser {
@@ -65,9 +66,12 @@ impl Host {
             pair.ports.clear();
             for instance in 0..pair.instances() {
                 let end = |side| PairEnd { role: &nf.role, instance, side };
-                let both = PairSide::BOTH.map(|side| (end(side), numbers.next().unwrap_or_default()));
-                pair.ports.push(both.map(|(_, number)| number));
-                for (end, number) in both {
+                let sides = pair.sides().iter().map(|side| (end(*side), numbers.next().unwrap_or_default()));
+                let sides: Vec<_> = sides.collect();
+                // The only one twice.
+                let (Some((_, first)), Some((_, last))) = (sides.first(), sides.last()) else { continue };
+                pair.ports.push([*first, *last]);
+                for (end, number) in sides {
                     let owner = (pair.user != "root").then(|| pair.user.clone());
                     ports.push(PortConfig {
                         mtu: pair.mtu,
@@ -88,7 +92,11 @@ impl Host {
         self.nfs.iter().find_map(|nf| {
             let pair = nf.pair()?;
             let instance = pair.ports.iter().position(|ports| ports.contains(&port))?;
-            let side = if pair.ports[instance][0] == port { PairSide::Left } else { PairSide::Right };
+            let side = match pair.ports[instance] {
+                [left, right] if left == right => PairSide::Only,
+                [left, _] if left == port => PairSide::Left,
+                _ => PairSide::Right,
+            };
             Some(PairPort { nf, pair, instance: instance as u16, side })
         })
     }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use netvm_ids::PortId;
+use netvm_wire::MacAddr;
 
 use super::NfLimits;
-use crate::derived::{names_of, stable_hash};
+use crate::derived::{derived_mac, names_of, stable_hash};
 use crate::words::words;
 
 /// What the ports of a program are.
@@ -58,12 +59,20 @@ pub enum PairSide {
     Left,
     /// The port of the reverse direction.
     Right,
+    /// The port of both directions, if it is the only one.
+    Only,
 }
-words!(PairSide: "left" => Left, "right" => Right);
+words!(PairSide: "left" => Left, "right" => Right, "port" => Only);
 
 impl PairSide {
-    /// Both sides, as the ports of a replica are ordered.
+    /// Both sides, as the ports of an instance are ordered.
     pub const BOTH: [Self; 2] = [Self::Left, Self::Right];
+
+    /// The sides of a program with so many ports.
+    #[must_use]
+    pub const fn of_count(ports: u16) -> &'static [Self] {
+        if ports == 1 { &[Self::Only] } else { &Self::BOTH }
+    }
 
     /// The other side.
     #[must_use]
@@ -71,6 +80,7 @@ impl PairSide {
         match self {
             Self::Left => Self::Right,
             Self::Right => Self::Left,
+            Self::Only => Self::Only,
         }
     }
 }
@@ -82,8 +92,10 @@ pub enum WhileStarting {
     Bypass,
     /// They are dropped at the entry of their chain.
     Drop,
+    /// They wait for it, as many as a worker has room for.
+    Hold,
 }
-words!(WhileStarting: "bypass" => Bypass, "drop" => Drop);
+words!(WhileStarting: "bypass" => Bypass, "drop" => Drop, "hold" => Hold);
 
 /// A program that knows nothing of netvm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,9 +124,16 @@ pub struct PairConfig {
     pub offloads: bool,
     /// Whether it forwards frames that are not for it, so that probes find out whether it works.
     pub probe: bool,
+    /// The number of its ports: two, or one by which packets go in and come back.
+    pub port_count: u16,
+    /// Whether packets enter with the MAC address of its port, and get back those that they had: for programs that
+    /// route. Only what can be routed enters.
+    pub rewrite_macs: bool,
+    /// Whether packets enter with a TTL that is higher by one.
+    pub restore_ttl: bool,
     /// What happens to packets until it forwards; `None`: as the chain's `on_failure` says.
     pub while_starting: Option<WhileStarting>,
-    /// The ports of each instance, left and right: standbys are the last ones.
+    /// The ports of each instance, left and right, or the only one twice: standbys are the last ones.
     pub ports: Vec<[PortId; 2]>,
 }
 
@@ -140,6 +159,9 @@ impl PairConfig {
             mtu: crate::DEFAULT_MTU,
             offloads: false,
             probe: true,
+            port_count: 2,
+            rewrite_macs: false,
+            restore_ttl: false,
             while_starting: None,
             ports: Vec::new(),
         }
@@ -149,6 +171,18 @@ impl PairConfig {
     #[must_use]
     pub const fn instances(&self) -> u16 {
         self.replicas.saturating_add(self.standby)
+    }
+
+    /// The sides on which it has ports.
+    #[must_use]
+    pub const fn sides(&self) -> &'static [PairSide] {
+        PairSide::of_count(self.port_count)
+    }
+
+    /// Whether the flows are noted that pass it: for what cannot be seen of a packet that comes back.
+    #[must_use]
+    pub const fn notes_flows(&self) -> bool {
+        self.port_count == 1 || self.rewrite_macs
     }
 }
 
@@ -181,6 +215,12 @@ impl PairEnd<'_> {
     pub fn outer_name(&self) -> String {
         let name = format!("{}.{}", self.instance, self.side.word());
         format!("nh{:012x}", stable_hash(names_of(self.role, &name)) >> 16)
+    }
+
+    /// The MAC address of the program's port, if netvm writes it into packets: always the same.
+    #[must_use]
+    pub fn mac(&self) -> MacAddr {
+        derived_mac(names_of(self.role, &format!("{}.{}", self.instance, self.side.word())))
     }
 
     /// The socket of the port in a folder.

@@ -7,7 +7,7 @@ use netvm_api::{NfInfo, NfPackets, NfState, RoleInfo, ThreadInfo};
 use netvm_engine::{
     InstanceState, InstanceView, LinkCounts, ProgramState, ProgramView, RoleTotals, ThreadView, Violation,
 };
-use netvm_model::{Host, NfConfig, NfStart, PairSide};
+use netvm_model::{Host, NfConfig, NfStart, PairConfig};
 use netvm_region::NfCounter;
 
 use crate::attach::Externals;
@@ -112,7 +112,8 @@ pub(super) fn programs(host: &Host, views: &[ProgramView], programs: &Programs) 
             ProgramState::Up => NfState::Running,
         };
         info.last_exit = status.problem.or(status.last_exit);
-        for (side, (into, back)) in PairSide::BOTH.into_iter().zip(view.packets) {
+        let sides = nf.pair().map(PairConfig::sides).unwrap_or_default();
+        for (side, (into, back)) in sides.iter().zip(view.packets) {
             info.counters.insert(format!("{}_in", side.word()), into);
             info.counters.insert(format!("{}_out", side.word()), back);
         }

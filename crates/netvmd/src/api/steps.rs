@@ -60,6 +60,9 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
             let step = TracedStep::new(StepKind::Router, format!("enters router {name}"));
             TracedStep { router: Some(name), ..step }
         }
+        Step::CameBack(port) => at_port(host, *port, StepKind::CameBack, |port| {
+            format!("came back on port {port}: the next packet of its flow")
+        }),
         Step::HandedOver(worker) => {
             TracedStep::new(StepKind::HandedOver, format!("handed over to worker {worker}"))
         }
@@ -80,6 +83,7 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
         Step::Chain(_)
         | Step::Passed
         | Step::NfDecides
+        | Step::Waiting(_)
         | Step::ToNf { .. }
         | Step::FromNf { .. }
         | Step::Rewritten(_)
@@ -133,6 +137,11 @@ fn of_chain(host: &Host, step: &Step) -> TracedStep {
             TracedStep { chain: Some(name), ..TracedStep::new(StepKind::Chain, text) }
         }
         Step::Passed => plain(StepKind::ThroughChain, "leaves the chain, if every NF passes it on unchanged"),
+        Step::Waiting(role) => {
+            let name = role_name(host, *role);
+            let step = TracedStep::new(StepKind::Waiting, format!("waits for NF {name}, which is starting"));
+            TracedStep { nf: Some(name), ..step }
+        }
         Step::ToNf { role, hop } => at_nf(host, *role, *hop, StepKind::ToNf),
         Step::FromNf { role, hop, verdict } => {
             let step = at_nf(host, *role, *hop, StepKind::FromNf);
@@ -178,6 +187,7 @@ fn of_rules(host: &Host, rules: &[RuleId], decided: bool) -> Vec<TracedStep> {
 const fn lost_text(lost: Lost) -> &'static str {
     match lost {
         Lost::Held => "not followed any longer: it has not ended within 5 s",
+        Lost::InProgram => "not followed any longer: no packet of its flow has come back within 1 s",
         Lost::Freed => "not followed any longer: its buffer was freed, as by an NF that ended",
         Lost::TooLong => "not shown any longer: it takes too many steps",
         Lost::Elsewhere => "not followed there: the trace follows as many packets as it can",

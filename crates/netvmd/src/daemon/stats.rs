@@ -10,7 +10,7 @@ use netvm_engine::{
     Engine, GroupId, LastMove, Notice, PortId, ProgramChange, ProgramFault, StormClass, SwitchingEvent,
 };
 use netvm_flowmon::export::View;
-use netvm_model::Host;
+use netvm_model::{Host, PairSide};
 use prometheus_client::registry::Registry;
 
 use super::connection_log::ConnectionEvents;
@@ -247,8 +247,8 @@ fn program_event(change: ProgramChange) -> (EventKind, String) {
                 ProgramFault::Ended => "its process has ended".to_owned(),
                 ProgramFault::PortClosed => "one of its ports is closed".to_owned(),
                 ProgramFault::Silent(side) => format!(
-                    "no probe and no packet comes out of its {} side: look at its own log; if it does not forward unknown frames, set `probe = false`",
-                    side.word()
+                    "no probe and no packet comes out of its {}: look at its own log; if it does not forward unknown frames, set `probe = false`",
+                    if side == PairSide::Only { "port".to_owned() } else { format!("{} side", side.word()) }
                 ),
                 ProgramFault::Hung => "packets go in, and none comes out".to_owned(),
             };

@@ -30,17 +30,19 @@ pub(super) async fn follow(mut stream: impl AsyncRead + Unpin, mut log: impl FnM
     error_line.0
 }
 
-/// The last line that mentions an error, else the last line.
+/// The last line that says what is fatal (as DPDK's do before their last one, which says nothing), else the last one
+/// that mentions an error, else the last line.
 #[derive(Debug, Default)]
 struct ErrorLine(Option<String>);
 
 impl ErrorLine {
     fn consider(&mut self, line: &str) {
-        let is_error = |line: &str| {
+        let rank = |line: &str| {
             let line = line.to_ascii_lowercase();
-            line.contains("error") || line.contains("panicked")
+            let says = |words: &[&str]| words.iter().any(|word| line.contains(word));
+            if says(&["fatal"]) { 2 } else { i32::from(says(&["error", "panicked"])) }
         };
-        if is_error(line) || self.0.as_deref().is_none_or(|known| !is_error(known)) {
+        if self.0.as_deref().is_none_or(|known| rank(line) >= rank(known)) {
             self.0 = Some(line.chars().take(MAX_ERROR_CHARS).collect());
         }
     }
@@ -134,5 +136,8 @@ mod tests {
         assert_eq!(found("started\nloading\n").as_deref(), Some("loading"));
         let clap = "loading\nerror: --rules is missing\nUsage: nf --rules <FILE>\n";
         assert_eq!(found(clap).as_deref(), Some("error: --rules is missing"));
+        let dpdk =
+            "EAL: FATAL: Cannot get hugepage information.\nEAL: Error - exiting with code: 1\n  Cause: no\n";
+        assert_eq!(found(dpdk).as_deref(), Some("EAL: FATAL: Cannot get hugepage information."));
     }
 }

@@ -161,10 +161,20 @@ struct Launch {
 
 /// What a program with two ports is told.
 pub(crate) struct Surroundings {
-    /// Names of its interfaces, or paths of its sockets: left and right.
-    pub(crate) ports: [String; 2],
+    /// Its ports.
+    pub(crate) ports: Vec<PortOfProgram>,
     /// Its network namespace, if it has one.
     pub(crate) rights: Option<Rights>,
+}
+
+/// A port of a program, as it is told.
+pub(crate) struct PortOfProgram {
+    /// `left`, `right` or `port`.
+    pub(crate) side: &'static str,
+    /// The name of its interface, or the path of its socket.
+    pub(crate) name: String,
+    /// The MAC address for it.
+    pub(crate) mac: String,
 }
 
 /// Settings that belong to the network namespace in which they are written.
@@ -198,13 +208,17 @@ impl ProcessSpec {
         confinement: &Arc<Confinement>,
         surroundings: &Surroundings,
     ) -> Result<(Child, Cgroup), SpawnError> {
-        let Surroundings { ports: [left, right], rights } = surroundings;
-        let number = instance.to_string();
-        let known = [("{left}", left), ("{right}", right), ("{instance}", &number)];
+        let Surroundings { ports, rights } = surroundings;
+        let mut known = vec![("instance".to_owned(), instance.to_string())];
+        for PortOfProgram { side, name, mac } in ports {
+            known.extend([((*side).to_owned(), name.clone()), (format!("{side}_mac"), mac.clone())]);
+        }
         let mut command = self.command(|word| {
-            known.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value))
+            known
+                .iter()
+                .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
         });
-        command.env("NETVM_LEFT", left).env("NETVM_RIGHT", right).env("NETVM_INSTANCE", &number);
+        command.envs(known.iter().map(|(name, value)| (format!("NETVM_{}", name.to_uppercase()), value)));
         command.stdin(Stdio::piped());
         let mut writable = self.limits.writable.clone();
         writable.extend(rights.map(|_| PathBuf::from(NETWORK_SETTINGS)));

@@ -24,7 +24,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::Finder;
 use crate::engine_thread::EngineHandle;
 use crate::process::backoff::Backoff;
-use crate::process::spawn::{ProcessSpec, Surroundings};
+use crate::process::spawn::{PortOfProgram, ProcessSpec, Surroundings};
 use crate::process::{Process, Rights};
 
 /// Time limit for a program to end after SIGTERM.
@@ -50,23 +50,26 @@ impl Wanted {
     pub(super) fn needs_restart(&self, running: &Self) -> bool {
         let process = |wanted: &Self| {
             wanted.pair().map(|pair| {
-                let PairConfig { command, user, cores, environment, limits, sockets, attach, .. } = pair;
+                let PairConfig { command, user, cores, environment, limits, sockets, .. } = pair;
                 let program = (command.clone(), user.clone(), cores.clone(), environment.clone());
-                (program, limits.clone(), sockets.clone(), *attach)
+                (program, limits.clone(), sockets.clone(), (pair.attach, pair.port_count, pair.rewrite_macs))
             })
         };
         process(self) != process(running) || self.rights != running.rights
     }
 
-    /// Names of its interfaces, or paths of its sockets.
-    fn ports(&self) -> [String; 2] {
-        PairSide::BOTH.map(|side| match self.pair() {
-            Some(pair) if !pair.attach.info().has_namespace => {
-                let end = PairEnd { role: &self.nf.role, instance: self.instance, side };
-                end.socket(&pair.sockets).to_string_lossy().into_owned()
-            }
-            _ => side.word().to_owned(),
-        })
+    /// What it is told of its ports: by side, the name of the interface or the path of the socket, and the MAC address.
+    fn ports(&self) -> Vec<PortOfProgram> {
+        let Some(pair) = self.pair() else { return Vec::new() };
+        let port = |side: &PairSide| {
+            let end = PairEnd { role: &self.nf.role, instance: self.instance, side: *side };
+            let name = match pair.attach.info().has_namespace {
+                true => side.word().to_owned(),
+                false => end.socket(&pair.sockets).to_string_lossy().into_owned(),
+            };
+            PortOfProgram { side: side.word(), name, mac: end.mac().to_string() }
+        };
+        pair.sides().iter().map(port).collect()
     }
 }
 
@@ -203,7 +206,7 @@ impl Controller {
                 self.tell(false);
                 end_group(pid, Signal::KILL);
                 Some(match ended {
-                    Ok(status) => process.exit_reason(status).await,
+                    Ok(status) => with_remedy(process.exit_reason(status).await),
                     Err(error) => error.to_string(),
                 })
             }
@@ -226,6 +229,16 @@ impl Controller {
             }
         }
     }
+}
+
+/// How a program has ended, with what helps if that is known of it.
+fn with_remedy(how: String) -> String {
+    if how.to_lowercase().contains("hugepage") {
+        return format!(
+            "{how}: give DPDK programs `--no-huge` in `command`, or reserve huge pages (`netvm doctor`)"
+        );
+    }
+    how
 }
 
 /// Ends when the engine has held a program for failed for its `hang_timeout`.

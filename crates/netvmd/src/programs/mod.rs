@@ -266,6 +266,7 @@ fn has_command(nf: &NfConfig) -> bool {
 
 /// Whether a namespace is right for another configuration, too.
 fn is_same_place(before: &PairConfig, after: &PairConfig) -> bool {
-    let place = |pair: &PairConfig| (pair.attach, pair.mtu, pair.offloads);
+    let place =
+        |pair: &PairConfig| (pair.attach, pair.mtu, pair.offloads, pair.port_count, pair.rewrite_macs);
     place(before) == place(after)
 }

@@ -134,14 +134,15 @@ impl Place {
     fn make_veths(&self, wanted: Wanted<'_>) -> io::Result<()> {
         let mut outside = Requests::open()?;
         let (mtu, info) = (u32::from(wanted.pair.mtu), wanted.pair.attach.info());
-        for side in PairSide::BOTH {
+        for side in wanted.pair.sides().iter().copied() {
             let outer = wanted.end(side).outer_name();
             let inner = side.word();
             if let Some(index) = index_of(&mut outside, &outer)? {
                 // The name is netvm's: a namespace that is about to end still has the other end.
                 remove_link(&mut outside, index)?;
             }
-            make_veth(&mut outside, Veth { outer: &outer, inner, mac: None, mtu }, self.namespace.as_fd())?;
+            let mac = wanted.pair.rewrite_macs.then(|| wanted.end(side).mac().0);
+            make_veth(&mut outside, Veth { outer: &outer, inner, mac, mtu }, self.namespace.as_fd())?;
             // A kernel without IPv6 has no such file.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{outer}/disable_ipv6"), "1");
             let index = index_of(&mut outside, &outer)?.ok_or(io::ErrorKind::NotFound)?;

@@ -18,15 +18,15 @@ mod trace;
 use std::path::Path;
 use std::time::Duration;
 
+use common::captured::{Captured, gather, read};
 use common::hosts::{Host, are_possible};
 use common::{ADAPTIVE, Daemon, Forward, PROGRAM, engine, program};
 use netlib::{NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{CaptureRequest, Client, FilterProgram};
-use netvm_capture_client::{Limits, Output, Session, SessionError, Summary, Target, compile, run};
+use netvm_capture_client::{Limits, Output, Session, SessionError, Target, compile, run};
 use netvm_vnet::{SocketOptions, packet_socket};
 use pcap_file::pcapng::PcapNgReader;
 use pcap_file::pcapng::blocks::Block;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 
 const FRAMES: usize = 300;
 /// The first byte of a payload that ends an NF.
@@ -153,50 +153,6 @@ impl Site {
         };
         self.left.inside(send).join().unwrap();
     }
-}
-
-/// A capture that runs until it has so many packets.
-fn gather(session: Session, packets: usize, file: &Path) -> std::thread::JoinHandle<Summary> {
-    let target = Target::File(file.to_owned(), None);
-    std::thread::spawn(move || {
-        let mut output = Output::open(target).unwrap();
-        run(session, &mut output, Limits { packets: Some(packets as u64), stop: None }).unwrap()
-    })
-}
-
-/// One packet of a file.
-#[derive(Debug)]
-struct Captured {
-    interface: String,
-    comment: String,
-    data: Vec<u8>,
-}
-
-fn read(file: &Path) -> Vec<Captured> {
-    let bytes = std::fs::read(file).unwrap();
-    let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
-    let (mut names, mut all) = (Vec::new(), Vec::new());
-    while let Some(block) = reader.next_block() {
-        match block.unwrap().0 {
-            Block::InterfaceDescription(interface) => {
-                let text = format!("{:?}", interface.options[0]);
-                names.push(text.split('"').nth(1).unwrap().to_owned());
-            }
-            Block::EnhancedPacket(packet) => {
-                let comment = packet.options.iter().find_map(|option| match option {
-                    EnhancedPacketOption::Common(comment) => Some(format!("{comment:?}")),
-                    _ => None,
-                });
-                all.push(Captured {
-                    interface: names[packet.interface_id as usize].clone(),
-                    comment: comment.unwrap_or_default(),
-                    data: packet.data.to_vec(),
-                });
-            }
-            _ => {}
-        }
-    }
-    all
 }
 
 fn request(at: &[&str], filter: &str) -> CaptureRequest {

@@ -15,6 +15,7 @@ use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
 use serde::de::DeserializeOwned;
 
+pub mod captured;
 pub mod download;
 pub mod guest;
 pub mod hosts;

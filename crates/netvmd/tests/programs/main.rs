@@ -3,14 +3,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod failures;
+mod fail;
 mod foreign;
 mod instances;
 mod page;
 mod pass;
-mod proxy;
+mod routed;
+mod seen;
 mod site;
-mod together;
 
 use common::{Forward, PROGRAM};
 use netlib::Options;

@@ -6,7 +6,7 @@ use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE};
 use crate::site::Site;
 
-const PAGE: &str = include_str!("../../../../docs/how-to/any-program.md");
+pub const PAGE: &str = include_str!("../../../../docs/how-to/any-program.md");
 
 #[test]
 fn the_first_hop_of_the_page_works_as_it_says() {
@@ -41,5 +41,5 @@ fn the_other_configurations_of_the_page_are_valid() {
         );
         netvm_config::parse("page", &text).unwrap_or_else(|error| panic!("{}", error.render(false)));
     }
-    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks.len(), 6);
 }

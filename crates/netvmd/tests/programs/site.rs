@@ -127,6 +127,7 @@ impl Drop for Site {
         for instance in 0..2 {
             let _ = succeeds(&format!("ip netns delete nf-{}.{instance}", self.role));
         }
+        let _ = std::fs::remove_dir_all(std::env::temp_dir().join(&self.role));
     }
 }
 

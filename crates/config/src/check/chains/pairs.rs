@@ -15,6 +15,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
         if nf.pair().is_some() {
             positions(findings, file, host, nf);
             fits(findings, &place, host, nf);
+            routes(findings, &place, nf);
         }
     }
     for (chain, place) in host.chains.iter().zip(file.items("chain")) {
@@ -89,6 +90,17 @@ fn exit(findings: &Findings, place: &FileTable<'_>, host: &Host, chain: &Chain) 
         .at(place.of("output"), "depends on the port that received a packet")
         .help("a program does not say by which port its packets came: name a port as `output`, or make a chain for each port")
         .keep();
+}
+
+/// Probes are no IP packets.
+fn routes(findings: &Findings, place: &FileTable<'_>, nf: &NfConfig) {
+    if nf.pair().is_some_and(|pair| pair.rewrite_macs && pair.probe) {
+        findings
+            .note(Kind::Conflict, format!("program {} gets only IP packets, and so no probes", nf.role))
+            .at(place.of("rewrite_macs"), "for a program that routes")
+            .help("set `probe = false`: then a program hangs if packets go in for `hang_timeout` and none comes out")
+            .keep();
+    }
 }
 
 fn fits(findings: &Findings, place: &FileTable<'_>, host: &Host, nf: &NfConfig) {

@@ -71,6 +71,9 @@ impl Keys for PairConfig {
         table.key("cores", &mut self.cores, Cores);
         table.key("environment", &mut self.environment, Environment);
         self.limits.keys(table);
+        table.key("ports", &mut self.port_count, Number(1..=2));
+        table.key("rewrite_macs", &mut self.rewrite_macs, Flag);
+        table.key("restore_ttl", &mut self.restore_ttl, Flag);
         table.key("mtu", &mut self.mtu, Number(68..=MAX_MTU));
         table.key("probe", &mut self.probe, Flag);
         table.key("while_starting", &mut self.while_starting, Optional(Word));

@@ -31,6 +31,21 @@ fn an_instance_has_a_port_on_each_side() {
 }
 
 #[test]
+fn a_program_with_one_port_has_one_for_both_directions() {
+    let host = host(&text("attach = \"veth\"\nports = 1\nreplicas = 2", "reverse = \"out\""));
+    let names: Vec<&str> = host.ports[2..].iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["ids.0.port", "ids.1.port"]);
+    let pair = host.nfs[0].pair().unwrap();
+    assert!(pair.ports.iter().all(|[left, right]| left == right), "{:?}", pair.ports);
+    let end = host.pair_end(host.ports[3].id).unwrap();
+    assert_eq!((end.instance, end.side), (1, PairSide::Only));
+    let hops: Vec<_> = host.pair_hops(&host.nfs[0]).map(|hop| hop.enters).collect();
+    assert_eq!(hops, PairSide::BOTH);
+    let again = netvm_config::parse("again", &netvm_config::to_toml(&host)).unwrap().host;
+    assert_eq!(again, host);
+}
+
+#[test]
 fn each_way_to_attach_has_ports_of_its_kind() {
     for (word, attach, kind) in [
         ("veth", Attach::Veth, "af_packet"),
@@ -70,6 +85,9 @@ fn what_cannot_work_is_refused_with_a_remedy() {
         ("attach = \"veth\"\nsockets = \"/tmp\"", "reverse = \"out\"", "conflict", "remove it"),
         ("attach = \"af_xdp\"\noffloads = true", "reverse = \"out\"", "conflict", "remove it"),
         ("attach = \"tap\"\ncommand = []", "reverse = \"out\"", "bad_value", "write the program"),
+        ("attach = \"veth\"\nports = 3", "reverse = \"out\"", "bad_value", "1 to 2"),
+        ("attach = \"veth\"\nrewrite_macs = true", "reverse = \"out\"", "conflict", "`probe = false`"),
+        ("ports = 1", "", "conflict", "remove it"),
         ("command = [\"x\"]", "reverse = \"out\"", "bad_value", "with `attach`"),
     ] {
         let found = findings(&text(program, reverse));

@@ -7,6 +7,7 @@
 mod state;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_model::{Host, NfConfig, PairConfig, PairSide, WhileStarting};
@@ -16,6 +17,7 @@ use super::workers::Workers;
 use crate::counters::PortCounters;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, RoleId, WorkerId};
+use crate::snapshot::ProgramFlows;
 use crate::worker::{Command, Probe};
 pub use state::ProgramState;
 use state::{Health, Observation, SideSums, Watch};
@@ -30,6 +32,8 @@ pub(crate) struct PairMembers {
     pub(crate) ports: Vec<[PortId; 2]>,
     /// What happens to packets meanwhile, if none gets packets and one is starting.
     pub(crate) while_starting: Option<WhileStarting>,
+    /// What is known of the flows of each instance that needs it, by its ports.
+    pub(crate) flows: Vec<([PortId; 2], Arc<ProgramFlows>)>,
 }
 
 /// A worker that sends by a port; `None` if the port is closed.
@@ -47,6 +51,8 @@ struct Pair {
     health: Health,
     /// What had been counted when it was configured.
     base: [SideSums; 2],
+    /// What is known of its flows, if that is needed.
+    flows: Option<Arc<ProgramFlows>>,
 }
 
 /// A program, for statistics.
@@ -88,7 +94,13 @@ impl Pairs {
                 let key = (nf.role.clone(), instance);
                 let known = before.remove(&key).filter(|known| known.ports == *ports);
                 let new = || Pair::new(nf, *ports, instance < pair.replicas, sums_of(*ports, workers));
-                self.pairs.insert(key, known.unwrap_or_else(new));
+                let mut known = known.unwrap_or_else(new);
+                if pair.notes_flows() {
+                    known.flows.get_or_insert_with(|| Arc::new(ProgramFlows::new()));
+                } else {
+                    known.flows = None;
+                }
+                self.pairs.insert(key, known);
             }
             if pair.standby == 0 {
                 self.of_role_mut(&nf.role).for_each(|pair| pair.is_active = true);
@@ -103,14 +115,14 @@ impl Pairs {
     /// Notes that a program's process has started or ended. Returns whether snapshots have to follow.
     pub(crate) fn set_process(&mut self, role: &str, instance: u16, runs: bool) -> bool {
         let Some(pair) = self.pairs.get_mut(&(role.to_owned(), instance)) else { return false };
-        let was_up = pair.health.state == ProgramState::Up;
+        let before = pair.health.state;
         pair.runs = runs;
         if runs {
             pair.health.starts();
         }
         // The next look finds the end, at once.
         self.looked = self.looked.checked_sub(INTERVAL).unwrap_or(self.looked);
-        runs && was_up
+        pair.health.state != before
     }
 
     /// Sends probes, and looks at what came back, at intervals. Returns whether other programs get packets now.
@@ -196,6 +208,9 @@ impl Pairs {
             let own = || self.pairs.iter().filter(|((role, _), _)| *role == nf.role).map(|(_, pair)| pair);
             let takes = |pair: &&Pair| pair.is_active && pair.health.state == ProgramState::Up;
             members.ports.extend(own().filter(takes).map(|pair| pair.ports));
+            members
+                .flows
+                .extend(own().filter_map(|pair| Some((pair.ports, Arc::clone(pair.flows.as_ref()?)))));
             let starts = own().any(|pair| pair.health.state == ProgramState::Starting);
             members.while_starting = config.while_starting.filter(|_| members.ports.is_empty() && starts);
         }
@@ -224,13 +239,15 @@ impl Pairs {
 
 impl Pair {
     fn new(nf: &NfConfig, ports: [PortId; 2], is_active: bool, base: [SideSums; 2]) -> Self {
-        Self { role: nf.id, ports, runs: false, is_active, health: Health::new(base), base }
+        Self { role: nf.id, ports, runs: false, is_active, health: Health::new(base), base, flows: None }
     }
 }
 
 /// Sends a probe each way.
 fn probe([left, right]: [PortId; 2], senders: Senders<'_>, workers: &mut Workers) {
-    for (enters, leaves) in [(left, right), (right, left)] {
+    // A program with one port returns them by that.
+    let ways = if left == right { 1 } else { 2 };
+    for (enters, leaves) in [(left, right), (right, left)].into_iter().take(ways) {
         if let Some(worker) = senders(enters) {
             workers.send(worker, Command::Probe(Probe { enters, leaves }));
         }
@@ -260,9 +277,10 @@ fn watch_of(host: &Host, nf: &NfConfig, pair: &PairConfig) -> Watch {
     for hop in host.pair_hops(nf) {
         expects[usize::from(hop.enters == PairSide::Left)] = true;
     }
-    if expects == [false; 2] {
+    if expects == [false; 2] || pair.port_count == 1 {
         expects = [true; 2];
     }
     let hang_timeout = (nf.hang_timeout > 0).then(|| Duration::from_secs(nf.hang_timeout.into()));
-    Watch { probe: pair.probe, expects, hang_timeout, is_started: !pair.command.is_empty() }
+    let has_one_port = pair.port_count == 1;
+    Watch { probe: pair.probe, expects, hang_timeout, is_started: !pair.command.is_empty(), has_one_port }
 }

@@ -70,6 +70,8 @@ pub(super) struct Watch {
     pub(super) hang_timeout: Option<Duration>,
     /// Whether netvmd starts its process, and so starts it again if it hangs.
     pub(super) is_started: bool,
+    /// Whether both sides are one port.
+    pub(super) has_one_port: bool,
 }
 
 /// What is known of a program.
@@ -132,6 +134,7 @@ impl Health {
 
     fn see_probes(&mut self, watch: Watch) -> Option<ProgramFault> {
         match self.first_silent(watch, SILENT_TIMEOUT) {
+            Some(_) if watch.has_one_port => self.fail(ProgramFault::Silent(PairSide::Only)),
             Some(side) => self.fail(ProgramFault::Silent(side)),
             None => self.succeed(),
         }
@@ -194,7 +197,13 @@ mod tests {
     const BOTH_WAYS: [bool; 2] = [true, true];
 
     fn watch(probe: bool) -> Watch {
-        Watch { probe, expects: BOTH_WAYS, hang_timeout: Some(Duration::from_secs(1)), is_started: false }
+        Watch {
+            probe,
+            expects: BOTH_WAYS,
+            hang_timeout: Some(Duration::from_secs(1)),
+            is_started: false,
+            has_one_port: false,
+        }
     }
 
     /// A program that runs, and its sums.

@@ -1,11 +1,23 @@
 //! Programs in snapshots: where packets of a hop go, and which chain a packet continues that comes back.
 
-use netvm_model::{Chain, NfConfig, OnFailure, PairHop, PairSide, WhileStarting};
+use std::sync::Arc;
+
+use netvm_model::{Chain, NfConfig, OnFailure, PairConfig, PairEnd, PairHop, PairSide, WhileStarting};
 
 use super::snapshot::View;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId};
-use crate::snapshot::{PairPorts, PairReturn, PairTarget, Target};
+use crate::manager::pairs::PairMembers;
+use crate::snapshot::{PairPorts, PairReturn, PairTarget, Passed, Target};
+
+/// An instance of a program.
+#[derive(Clone, Copy)]
+struct Instance<'a> {
+    nf: &'a NfConfig,
+    pair: &'a PairConfig,
+    instance: u16,
+    ports: [PortId; 2],
+}
 
 impl View<'_> {
     /// The programs at a hop; `None` if the role is not that of a program.
@@ -13,11 +25,14 @@ impl View<'_> {
         let members = self.programs.get(&role)?;
         let enters = usize::from(chain.reverse.is_some());
         let ports: Box<[PortId]> = members.ports.iter().map(|ports| ports[enters]).collect();
-        let is_there = !ports.is_empty();
-        Some(if is_there {
-            Target::Pair(PairTarget { hop, ports })
-        } else {
-            Target::Drop(DropReason::NfDown)
+        Some(match ports.is_empty() {
+            false => {
+                let routes =
+                    self.host.nf(role).and_then(NfConfig::pair).is_some_and(|pair| pair.rewrite_macs);
+                Target::Pair(PairTarget { hop, side: enters as u8, routes, ports })
+            }
+            true if members.while_starting == Some(WhileStarting::Hold) => Target::Start(role),
+            true => Target::Drop(DropReason::NfDown),
         })
     }
 
@@ -29,32 +44,50 @@ impl View<'_> {
         }
     }
 
-    /// Whether packets pass a program of this role.
+    /// Whether packets pass a program of this role, or wait for it.
     pub(super) fn has_program(&self, role: RoleId) -> bool {
-        self.programs.get(&role).is_some_and(|members| !members.ports.is_empty())
+        self.programs.get(&role).is_some_and(|members| {
+            !members.ports.is_empty() || members.while_starting == Some(WhileStarting::Hold)
+        })
     }
 
     /// What comes back by the ports of all programs.
     pub(super) fn pair_ports(&self) -> PairPorts {
-        let returns = |nf: &NfConfig| {
+        let mut returns = Vec::new();
+        for nf in &self.host.nfs {
+            let Some(pair) = nf.pair() else { continue };
             let hops: Vec<PairHop> = self.host.pair_hops(nf).collect();
-            let ports = nf.pair().map(|pair| pair.ports.clone()).unwrap_or_default();
-            let role = nf.id;
-            ports.into_iter().flat_map(move |ports| {
-                let of = |(port, side): (PortId, PairSide)| {
-                    let hop = hops.iter().find(|hop| hop.enters == side.other());
-                    let passed = hop.map(|hop| (hop.chain, hop.hop as u8));
-                    PairReturn {
-                        port,
-                        role,
-                        passed,
-                        from: hop.and_then(|hop| self.only_port_into(hop.chain)),
-                    }
-                };
-                ports.into_iter().zip(PairSide::BOTH).map(of).collect::<Vec<_>>()
-            })
+            for (instance, ports) in (0..).zip(&pair.ports) {
+                let of = Instance { nf, pair, instance, ports: *ports };
+                returns.extend((0..2).map(|side| self.pair_return(of, &hops, side)));
+            }
+        }
+        PairPorts::new(returns)
+    }
+
+    /// What comes back by the port of one side of an instance: its only port, or the one on that side.
+    fn pair_return(&self, of: Instance<'_>, hops: &[PairHop], side: usize) -> PairReturn {
+        let Instance { nf, pair, instance, ports } = of;
+        let (port, other) = (ports[side], ports[1 - side]);
+        let passed = PairSide::BOTH.map(|entered| {
+            let hop = hops.iter().find(|hop| hop.enters == entered)?;
+            let comes_back_here = port == other || entered != PairSide::BOTH[side];
+            let from = self.only_port_into(hop.chain);
+            comes_back_here.then_some(Passed { chain: hop.chain, hop: hop.hop as u8, from })
+        });
+        let of_port = |members: &PairMembers| {
+            members.flows.iter().find(|(of, _)| *of == ports).map(|(_, flows)| Arc::clone(flows))
         };
-        PairPorts::new(self.host.nfs.iter().flat_map(returns).collect())
+        let end = PairEnd { role: &nf.role, instance, side: pair.sides()[side.min(pair.sides().len() - 1)] };
+        PairReturn {
+            port,
+            other,
+            passed,
+            is_up: self.programs.get(&nf.id).is_some_and(|members| members.ports.contains(&ports)),
+            flows: self.programs.get(&nf.id).and_then(of_port),
+            mac: pair.rewrite_macs.then(|| end.mac()),
+            raises_ttl: pair.restore_ttl,
+        }
     }
 
     /// The port that receives all packets of a chain, if there is one such port.

@@ -46,7 +46,7 @@ impl Workers {
             signaller: Signaller::new(),
             flows: Flows::new(&self.config.flow_cache)?,
             limits: Arc::clone(&self.limits),
-            latency: Latency::new(samples),
+            latency: Latency::new(id, samples, Arc::clone(&self.awaited)),
             monitor: monitor.map(Box::new),
         };
         let handle = WorkerHandle::start(self.eal, setup, Arc::clone(&counters), latency)?;

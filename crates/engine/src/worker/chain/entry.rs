@@ -121,6 +121,7 @@ pub(crate) fn room_at_entry(dp: &mut Datapath, snapshot: &Snapshot, chain: Chain
             if path.may_have_flow_verdicts() { room_inside(dp, path, room) } else { room }
         }
         Target::Drop(DropReason::NfDown) => 0,
+        Target::Start(role) => dp.start_queue.room(*role).min(wanted),
         Target::Pair(_)
         | Target::Port(_)
         | Target::Ingress

@@ -10,7 +10,7 @@ use dpdk::Batch;
 use netvm_model::MAX_REPLICAS;
 
 use crate::drop_reason::DropReason;
-use crate::ids::{ChainId, GroupId, LinkId, PortId};
+use crate::ids::{ChainId, GroupId, LinkId, PortId, RoleId};
 use crate::snapshot::{Choice, Replicas, Snapshot, StickyChoice, Target};
 use crate::worker::next::{Dispatch, Exit, Next, Position, RingEnd, Step};
 use crate::worker::packet::keys::{hash_of, symmetric_hash_of};
@@ -34,6 +34,14 @@ impl Hop {
             Position::Entry(_) => Some(&path.entry),
             Position::Later(_, hop) | Position::Inside(hop) => path.targets.get(usize::from(hop)),
             Position::Aside { role, .. } => snapshot.roles.get(usize::from(role))?.as_ref(),
+        }
+    }
+
+    /// The role of the program that packets wait for there, if they do.
+    pub(crate) fn waits_for(self, snapshot: &Snapshot) -> Option<RoleId> {
+        match self.target(snapshot)? {
+            Target::Start(role) => Some(*role),
+            _ => None,
         }
     }
 
@@ -62,6 +70,7 @@ pub(crate) fn go(dp: &mut Datapath, cx: Context<'_>, hop: Hop, batch: &Batch) ->
         }
         Target::Links { group, .. } => go_to_group(dp, cx, *group, hop),
         Target::Pair(_) => Next::Pair(chain, position),
+        Target::Start(_) => Next::WaitForStart(chain, position),
         Target::Port(port) => leave(Exit::Port(*port)),
         Target::Ingress => leave(Exit::Ingress),
         Target::Normal => leave(Exit::Normal),

@@ -5,3 +5,4 @@ pub(crate) mod flow_verdicts;
 pub(crate) mod hop;
 pub(crate) mod kept;
 pub(crate) mod pair;
+pub(crate) mod routed;

@@ -17,10 +17,11 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
-use crate::worker::chain::pair::Probe;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
+use crate::worker::graph::ring::start_queue::{drop_waiting, release};
 use crate::worker::graph::tx::{close, send_probe, shape_one};
+use crate::worker::packet::probe::Probe;
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::{TableMemory, WorkerConnections};
 use crate::worker::state::handoff::{Held, Peer};
@@ -130,6 +131,9 @@ impl Worker {
         match command {
             Command::Snapshot(new) => {
                 let old = dp.follow(&mut self.snapshot, new);
+                if dp.start_queue.len() > 0 {
+                    release(dp, &self.snapshot);
+                }
                 self.has_new_shares = true;
                 self.send(Event::Retired(Retired::Snapshot(old)));
             }
@@ -140,6 +144,7 @@ impl Worker {
                 }
             }
             Command::RemoveMemory(id) => {
+                drop_waiting(dp, Some(id));
                 if let Some(old) = dp.memories.remove(id) {
                     self.send(Event::Retired(Retired::Memory(old)));
                 }

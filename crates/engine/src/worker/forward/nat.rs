@@ -52,7 +52,8 @@ pub(crate) fn translate(burst: &mut Dispatch<'_>, out: PortId) -> Step {
 #[cold]
 fn note(recorder: &Recorder, snapshot: &Snapshot, mbuf: &Mbuf, translated: Option<Translated>) {
     let packets = std::slice::from_ref(mbuf);
-    let visit = Visit { snapshot: Some(snapshot.number), packets, is_mirror: false, is_end: false };
+    let visit =
+        Visit { snapshot: Some(snapshot.number), packets, is_mirror: false, is_end: false, comes_back: None };
     let step = translated.map(|translated| PacketEvent::Step(trace::Step::Translated(translated)));
     recorder.visited(&visit, |_| step.clone());
 }

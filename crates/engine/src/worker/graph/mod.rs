@@ -38,7 +38,7 @@ use dpdk::Batch;
 use super::act::{decision, reject};
 use super::chain::entry::{self, AtRole};
 use super::chain::hop::{self, Hop};
-use super::chain::pair;
+use super::chain::{pair, routed};
 use super::forward::{bridge, egress, nat, punt, route, vlan};
 use super::next::{Dispatch, Entering, Exit, Next, Split, Step};
 use super::packet::groups::groups;
@@ -62,8 +62,14 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
             Next::Hop(chain, position) => hop::go(dp, cx, Hop { chain, position }, batch),
             Next::Replica(chain, position) => hop::choose(dp, cx, Hop { chain, position }),
             Next::Pair(chain, position) => pair::choose(cx, Hop { chain, position }),
+            Next::WaitForStart(chain, position) => {
+                return ring::start_queue::wait(dp, cx, Hop { chain, position }, batch);
+            }
             Next::IntoPair(end) => {
                 observe::into_pair(dp, cx, end, batch);
+                if cx.snapshot.pairs.prepare() {
+                    routed::go_in(dp, cx, end, batch);
+                }
                 Next::Tx(end.port)
             }
             Next::LeaveChain { chain, to, entered } => {
@@ -180,6 +186,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         | Next::HopUnfinished(..)
         | Next::Replica(..)
         | Next::Pair(..)
+        | Next::WaitForStart(..)
         | Next::IntoPair(_)
         | Next::LeaveChain { .. }
         | Next::Ring(_)

@@ -10,6 +10,7 @@ use super::record;
 use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
+use crate::worker::latency::ProgramPassage;
 use crate::worker::next::{ChainHop, CountedAt, PairEntry};
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
@@ -84,7 +85,13 @@ pub(crate) fn left_chain(dp: &mut Datapath, chain: ChainId, batch: &Batch) {
 
 /// Notes packets that enter a program by one of its ports.
 #[inline]
-pub(crate) fn into_pair(dp: &Datapath, cx: Context<'_>, end: PairEntry, batch: &Batch) {
+pub(crate) fn into_pair(dp: &mut Datapath, cx: Context<'_>, end: PairEntry, batch: &Batch) {
+    if dp.latency.is_among(batch.raw())
+        && let Some(back) = cx.snapshot.pairs.of(end.port)
+    {
+        let ChainHop { chain, hop } = end.at;
+        dp.latency.entered_program(batch, ProgramPassage { chain, hop, by: back.other });
+    }
     if end.from.is_some() {
         entered_chain(dp, end.at.chain, batch.len());
     }

@@ -11,11 +11,12 @@ use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::snapshot::{Snapshot, Target};
 use crate::worker::act::reject::has_answer;
+use crate::worker::chain::hop::Hop;
 use crate::worker::classify::l2_lookup::tag_of;
 use crate::worker::next::{ChainHop, Entering, Next, Position, Side};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
 use crate::worker::packet::mark::{state_of, translation_of};
-use crate::worker::record::{Arrival, PacketEvent, Recorder, Visit};
+use crate::worker::record::{Arrival, ComesBack, PacketEvent, Recorder, Visit};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::connections::Passage;
@@ -68,6 +69,7 @@ pub(crate) fn visited(dp: &Datapath, cx: Context<'_>, next: Next, batch: &Batch)
     let visit = Visit {
         is_mirror: matches!(next, Next::Mirror(..)),
         is_end: matches!(next, Next::Tx(port) if is_end(dp, cx, port)),
+        comes_back: comes_back(dp, cx, next),
         ..Visit::of(cx.snapshot, batch)
     };
     recorder.visited(&visit, |packet| what(dp, cx, next, packet));
@@ -88,7 +90,7 @@ pub(crate) fn sent_for_others(dp: &Datapath, port: PortId, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
         recorder.taken_over();
         if sends(dp, port) {
-            let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: true };
+            let visit = Visit { is_end: true, ..Visit::later(batch) };
             recorder.visited(&visit, |_| Some(PacketEvent::Step(Step::Out(port))));
         }
     }
@@ -98,9 +100,18 @@ pub(crate) fn sent_for_others(dp: &Datapath, port: PortId, batch: &Batch) {
 #[cold]
 pub(crate) fn passed_on(dp: &Datapath, port: PortId, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
-        let visit = Visit { snapshot: None, packets: batch.as_slice(), is_mirror: false, is_end: false };
-        recorder.visited(&visit, |_| Some(PacketEvent::Step(Step::Out(port))));
+        recorder.visited(&Visit::later(batch), |_| Some(PacketEvent::Step(Step::Out(port))));
     }
+}
+
+/// Where packets come back that this stage sends into a program.
+fn comes_back(dp: &Datapath, cx: Context<'_>, next: Next) -> Option<ComesBack> {
+    let Next::IntoPair(end) = next else { return None };
+    let by = cx.snapshot.pairs.of(end.port)?.other;
+    let is_here = dp.ports.sender(by).is_some();
+    // The worker that sends by a port of a program receives by it, too.
+    let worker = if is_here { None } else { Some(dp.ports.handoff.owner_of(by)?) };
+    Some(ComesBack { by, worker })
 }
 
 /// Whether packets for a port end there.
@@ -153,6 +164,7 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
             return Some(PacketEvent::ToNf { role, hop: cx.snapshot.configured_hop(chain, hop), key });
         }
         // A hypothetical packet has only seemed to pass the NFs.
+        Next::WaitForStart(chain, position) => Step::Waiting(Hop { chain, position }.waits_for(cx.snapshot)?),
         Next::LeaveChain { .. } if !dp.is_dry => Step::Left,
         Next::EgressRate(out) if policy.egress(out).is_some_and(|egress| egress.meter.is_some()) => {
             Step::Policed(1)

@@ -19,7 +19,7 @@ use crate::ids::{ChainId, MemoryId, PortId};
 use crate::interface::PortContext;
 use crate::snapshot::{MAX_PASSED, Snapshot};
 use crate::worker::act::{answer, decision, police::police};
-use crate::worker::chain::{entry::room_at_entry, pair};
+use crate::worker::chain::{entry::room_at_entry, pair, routed};
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
 use crate::worker::forward::vlan;
@@ -244,11 +244,24 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
 /// Brings packets that a program has sent to their ends.
 #[inline(never)]
 fn come_back(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) {
-    let back = pair::take_back(dp, cx, port, batch);
-    if let Some(passed) = back.passed {
-        observe::from_pair(dp, cx, passed, batch);
+    pair::take_probes(dp, port, batch);
+    let Some(back) = cx.snapshot.pairs.of(port).filter(|_| !batch.is_empty()) else { return batch.clear() };
+    dp.latency.came_back(port, batch, dp.clock.now);
+    let mut go_on = |side, part: &mut Batch| {
+        let next = match pair::go_on(dp, back, side, part) {
+            Ok((next, passed)) => {
+                observe::from_pair(dp, cx, passed, part);
+                next
+            }
+            Err(dropped) => dropped,
+        };
+        walk(dp, cx, next, part);
+    };
+    if back.flows.is_none() {
+        return go_on(back.only_side(), batch);
     }
-    walk(dp, cx, back.next, batch);
+    let sides = routed::come_back(back, batch);
+    groups(batch, |n| sides[n], go_on);
 }
 
 /// Brings packets with a tag for which there is a port to their ends; the others stay.

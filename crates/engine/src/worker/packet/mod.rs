@@ -1,10 +1,12 @@
 //! Packets as bytes and in batches: reading keys, changing tags, noting queues and states, counting bytes, splitting
 //! a batch into groups.
 
+pub(crate) mod digest;
 pub(crate) mod groups;
 pub(crate) mod keys;
 pub(crate) mod mark;
 pub(crate) mod packet_set;
+pub(crate) mod probe;
 pub(crate) mod retag;
 
 use dpdk::Batch;

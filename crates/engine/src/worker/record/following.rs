@@ -1,4 +1,5 @@
-//! One packet that a worker follows, with its copies there, by the addresses of their mbufs.
+//! One packet that a worker follows, with its copies there, by the addresses of their mbufs. One that has gone into a
+//! program comes back as another one: the next packet of its flow that comes back counts as this one.
 
 use arrayvec::ArrayVec;
 use dpdk::MbufPtr;
@@ -6,6 +7,7 @@ use dpdk::MbufPtr;
 use super::event::{PacketEvent, TraceRecord};
 use super::{Arrival, Visit};
 use crate::drop_reason::DropReason;
+use crate::ids::PortId;
 use crate::snapshot::MAX_PASSED;
 use crate::worker::trace::{Lost, Step};
 
@@ -20,6 +22,19 @@ struct Followed {
     is_leaving: bool,
 }
 
+/// A packet that a program has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    /// The port by which it should come back.
+    pub(super) by: PortId,
+    /// Its flow, by [`flow_hash`](crate::worker::packet::digest::flow_hash).
+    pub(super) flow: u64,
+    /// What has gone in, and may still be dropped on the way there.
+    pub(super) mbuf: MbufPtr,
+    /// When it is given up, in cycles.
+    pub(super) until: u64,
+}
+
 /// A packet, and what happened to it.
 #[derive(Debug)]
 pub(super) struct Following {
@@ -27,18 +42,53 @@ pub(super) struct Following {
     mbufs: ArrayVec<Followed, MAX_MBUFS>,
     /// The running stage copies it for a mirror port.
     is_mirrored: bool,
+    awaited: Option<Awaited>,
 }
 
 impl Following {
     pub(super) fn new(record: TraceRecord, mbuf: MbufPtr) -> Self {
-        let mut following = Self { record, mbufs: ArrayVec::new(), is_mirrored: false };
+        let mut following = Self::awaiting(record, None);
         following.mbufs.push(Followed { mbuf, is_leaving: false });
         following
     }
 
+    /// Of a packet that a program has.
+    pub(super) fn awaiting(record: TraceRecord, awaited: Option<Awaited>) -> Self {
+        Self { record, mbufs: ArrayVec::new(), is_mirrored: false, awaited }
+    }
+
     /// Whether nothing of it is left to follow.
     pub(super) fn has_ended(&self) -> bool {
-        self.mbufs.is_empty()
+        self.mbufs.is_empty() && self.awaited.is_none()
+    }
+
+    /// Whether it is only waited for, and has not come back by `now`.
+    pub(super) fn is_overdue(&self, now: u64) -> bool {
+        self.mbufs.is_empty() && self.awaited.is_some_and(|awaited| now >= awaited.until)
+    }
+
+    /// Waits for it to come back from a program.
+    pub(super) fn wait_for(&mut self, awaited: Awaited) {
+        self.awaited = Some(awaited);
+    }
+
+    /// Whether it should come back by a port.
+    pub(super) fn waits_at(&self, by: PortId) -> bool {
+        self.awaited.is_some_and(|awaited| awaited.by == by)
+    }
+
+    /// When it is given up, if a packet of this flow at this port is taken for it.
+    pub(super) fn waits_for(&self, by: PortId, flow: u64) -> Option<u64> {
+        self.awaited.filter(|awaited| (awaited.by, awaited.flow) == (by, flow)).map(|awaited| awaited.until)
+    }
+
+    /// Takes a packet for the one that a program has had.
+    pub(super) fn comes_back(&mut self, arrival: &Arrival<'_>, mbuf: MbufPtr) {
+        self.awaited = None;
+        self.record.snapshot = arrival.snapshot;
+        self.record.note(PacketEvent::Step(Step::CameBack(arrival.port)));
+        // As many as it can follow at once have room: one for each copy.
+        let _ = self.mbufs.try_push(Followed { mbuf, is_leaving: false });
     }
 
     pub(super) fn follows(&self, mbuf: MbufPtr) -> bool {
@@ -84,6 +134,7 @@ impl Following {
 
     /// Notes that this one is dropped.
     pub(super) fn dropped(&mut self, mbuf: MbufPtr, reason: DropReason) {
+        self.awaited = self.awaited.filter(|awaited| awaited.mbuf != mbuf);
         if self.mbufs.iter().any(|followed| followed.mbuf == mbuf && followed.is_leaving) {
             // It did not get so far.
             self.record.events.forget_out();
@@ -113,5 +164,6 @@ impl Following {
     pub(super) fn give_up(&mut self, step: Step) {
         self.record.note(PacketEvent::Step(step));
         self.mbufs.clear();
+        self.awaited = None;
     }
 }

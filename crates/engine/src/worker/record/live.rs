@@ -13,16 +13,21 @@ use netvm_capture_ring::{Direction, Filter};
 use netvm_clock as clock;
 
 use super::event::{PacketEvent, PacketNumber, TraceRecord};
-use super::following::Following;
-use super::peers::{HandedOver, Peers, RECORDS};
-use super::{Arrival, Visit};
+use super::following::{Awaited, Following};
+use super::peers::{Handed, HandedOver, Peers, RECORDS};
+use super::{Arrival, ComesBack, Visit};
 use crate::capture::filtering::Filtering;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, TraceId, WorkerId};
+use crate::worker::packet::digest::flow_hash;
+use crate::worker::packet::keys::key_of;
+use crate::worker::packet::probe::is_probe;
 use crate::worker::trace::{Lost, Step};
 
 /// A worker gives up on a packet that has not ended within this time.
 const LIMIT_MICROS: u64 = 5_000_000;
+/// It gives up on a packet that has not come back from a program within this time.
+const BACK_WITHIN_MICROS: u64 = 1_000_000;
 /// Events of a packet: enough for a copy to each of some hundred ports.
 const EVENTS: usize = 512;
 /// Those of its [`RECORDS`] that are left for packets that the worker hands over. The others are the packets that it
@@ -82,6 +87,7 @@ impl LiveTrace {
     pub(super) fn received(&mut self, arrival: &Arrival<'_>, filters: usize) {
         self.settle();
         self.each_of(arrival.packets, |following, mbuf| following.received(arrival, mbuf.as_ptr()));
+        self.come_back(arrival);
         // A packet from any port is chosen where its device has received it.
         let is_from = self.from.map_or(!arrival.is_passed, |from| from == arrival.port);
         if !is_from || !self.has_records() {
@@ -111,7 +117,7 @@ impl LiveTrace {
 
     /// Follows a packet, if there is a record for it, and it is not followed yet.
     fn follow(&mut self, arrival: &Arrival<'_>, packet: &Mbuf) {
-        if arrival.is_passed && self.following_of(packet.as_ptr()).is_some() {
+        if is_probe(packet) || self.following_of(packet.as_ptr()).is_some() {
             return;
         }
         let Some(mut record) = self.has_records().then(|| self.free.pop()).flatten() else { return };
@@ -133,6 +139,46 @@ impl LiveTrace {
         let found =
             self.each_of(visit.packets, |following, mbuf| following.visits(visit, mbuf.as_ptr(), what(mbuf)));
         self.has_leaving = found && visit.is_end;
+        if let Some(back) = visit.comes_back.filter(|_| found) {
+            self.go_into_program(visit, back);
+        }
+    }
+
+    /// Waits for packets that go into a program, or has the worker wait that will receive them.
+    #[cold]
+    fn go_into_program(&mut self, visit: &Visit<'_>, back: ComesBack) {
+        let ComesBack { by, worker } = back;
+        let until = clock::cycles() + clock::cycles_in_micros(BACK_WITHIN_MICROS);
+        let Self { following, free, peers, mask, .. } = self;
+        each_of(following, *mask, visit.packets, |following, packet| {
+            let Ok(key) = key_of(packet) else { return };
+            let awaited = Awaited { by, flow: flow_hash(&key), mbuf: packet.as_ptr(), until };
+            let Some(worker) = worker else { return following.wait_for(awaited) };
+            let part =
+                peers.ring_to(worker).and_then(|ring| Some((ring, part_of(&mut following.record, free)?)));
+            if let Some((ring, record)) = part {
+                // The ring has a slot.
+                drop(ring.push(HandedOver { record, followed: Handed::Awaited(awaited) }));
+            }
+        });
+    }
+
+    /// Takes packets that come back from a program for those that have gone in: of the same flow, in the same order.
+    fn come_back(&mut self, arrival: &Arrival<'_>) {
+        self.take_over();
+        for packet in arrival.packets {
+            if self.following.iter().all(|following| !following.waits_at(arrival.port)) {
+                return;
+            }
+            let Ok(key) = key_of(packet) else { continue };
+            let flow = flow_hash(&key);
+            let waits = |following: &&mut Following| following.waits_for(arrival.port, flow);
+            let first = self.following.iter_mut().filter(|following| waits(following).is_some());
+            if let Some(following) = first.min_by_key(waits) {
+                following.comes_back(arrival, packet.as_ptr());
+                self.mask |= bit_of(packet.as_ptr());
+            }
+        }
     }
 
     /// Notes that packets are dropped.
@@ -167,7 +213,9 @@ impl LiveTrace {
             let part = peers.ring_to(to).and_then(|ring| Some((ring, part_of(&mut following.record, free)?)));
             match part {
                 // The ring has a slot.
-                Some((ring, record)) => drop(ring.push(HandedOver { record, mbuf })),
+                Some((ring, record)) => {
+                    drop(ring.push(HandedOver { record, followed: Handed::Packet(mbuf) }));
+                }
                 None => following.record.note(PacketEvent::Step(Step::Lost(Lost::Elsewhere))),
             }
         });
@@ -176,9 +224,14 @@ impl LiveTrace {
     /// Follows the packets that other workers have handed over.
     pub(super) fn take_over(&mut self) {
         self.settle();
-        while let Some(HandedOver { mut record, mbuf }) = self.peers.pop() {
+        while let Some(HandedOver { mut record, followed }) = self.peers.pop() {
             record.by = self.worker;
-            self.add(record, mbuf);
+            match followed {
+                Handed::Packet(mbuf) => self.add(record, mbuf),
+                Handed::Awaited(awaited) => {
+                    self.following.push(Following::awaiting(record, Some(awaited)));
+                }
+            }
         }
     }
 
@@ -187,10 +240,13 @@ impl LiveTrace {
         self.settle();
         let limit = self.limit;
         let is_late = |following: &Following| now.saturating_sub(following.record.received) >= limit;
-        let is_over = |following: &Following| following.has_ended() || is_late(following);
+        let is_over =
+            |following: &Following| following.has_ended() || following.is_overdue(now) || is_late(following);
         let at = self.following.iter().position(is_over)?;
         let mut ended = self.following.swap_remove(at);
-        if !ended.has_ended() {
+        if ended.is_overdue(now) {
+            ended.give_up(Step::Lost(Lost::InProgram));
+        } else if !ended.has_ended() {
             ended.give_up(Step::Lost(Lost::Held));
         }
         self.mask =

@@ -7,6 +7,9 @@
 //!                       └── handed_over ══ a record ══▶ another worker ── taken_over ──▶ stage ── visited ──▶ tx
 //! ```
 //!
+//! A packet that goes into a program with ports comes back as another one: the next packet of its flow that the
+//! program's other port receives. That is a guess, and the trace says so. The worker waits that has this port.
+//!
 //! A hypothetical packet is alone in a worker of its own. Live traces follow packets of traffic. Both note the same
 //! events.
 //!
@@ -65,12 +68,29 @@ pub(crate) struct Visit<'a> {
     pub(crate) is_mirror: bool,
     /// The stage sends them.
     pub(crate) is_end: bool,
+    /// The stage sends them into a program, and they should come back.
+    pub(crate) comes_back: Option<ComesBack>,
+}
+
+/// Where packets come back that have gone into a program.
+#[derive(Clone, Copy)]
+pub(crate) struct ComesBack {
+    /// The port that receives them.
+    pub(crate) by: PortId,
+    /// The worker that has the port; `None`: this one.
+    pub(crate) worker: Option<WorkerId>,
 }
 
 impl<'a> Visit<'a> {
     /// Packets that are followed further.
     pub(crate) fn of(snapshot: &Snapshot, batch: &'a Batch) -> Self {
-        Self { snapshot: Some(snapshot.number), packets: batch.as_slice(), is_mirror: false, is_end: false }
+        Self { snapshot: Some(snapshot.number), ..Self::later(batch) }
+    }
+
+    /// The same, under the snapshot of their last events.
+    pub(crate) fn later(batch: &'a Batch) -> Self {
+        let packets = batch.as_slice();
+        Self { snapshot: None, packets, is_mirror: false, is_end: false, comes_back: None }
     }
 }
 

@@ -3,11 +3,12 @@
 //! A worker pushes the record before the packet, and takes packets before their records. So the record of each packet
 //! that it has taken is there.
 
-use dpdk::MbufPtr;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::event::TraceRecord;
+use super::following::Awaited;
 use crate::ids::WorkerId;
+use dpdk::MbufPtr;
 
 /// Records of a trace on each worker.
 pub(super) const RECORDS: usize = 8;
@@ -16,7 +17,16 @@ pub(super) const RECORDS: usize = 8;
 #[derive(Debug)]
 pub(super) struct HandedOver {
     pub(super) record: TraceRecord,
-    pub(super) mbuf: MbufPtr,
+    pub(super) followed: Handed,
+}
+
+/// What another worker follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Handed {
+    /// This packet.
+    Packet(MbufPtr),
+    /// The packet that comes back from a program.
+    Awaited(Awaited),
 }
 
 /// One worker's ends.

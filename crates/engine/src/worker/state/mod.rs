@@ -40,6 +40,7 @@ use flows::Flows;
 use handoff::Handoff;
 use memories::Memories;
 use nf_links::NfLinks;
+use nf_links::start_queue::StartQueue;
 use ports::Ports;
 
 /// Packets that a stage handles at once. The fixed cost of a turn (a fence, the clock, ring indexes that cross between
@@ -75,6 +76,8 @@ pub(crate) struct Datapath {
     pub(crate) nfs: NfLinks,
     /// The packets that NFs have.
     pub(crate) in_flight: InFlight,
+    /// Packets that wait for programs that are starting.
+    pub(crate) start_queue: StartQueue,
     pub(crate) ports: Ports,
     pub(crate) flows: Flows,
     /// The connections of ports that track them, if there are any.
@@ -128,6 +131,7 @@ impl Datapath {
             monitor,
             memories: Memories::default(),
             nfs: NfLinks::new(signaller),
+            start_queue: StartQueue::new(),
             ports: Ports::new(handoff),
             flows,
             connections: None,

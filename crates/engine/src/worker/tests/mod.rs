@@ -4,6 +4,7 @@ mod actions;
 mod classify;
 mod connections;
 mod offloads;
+mod programs;
 mod queue;
 pub(super) mod rig;
 mod shaper;

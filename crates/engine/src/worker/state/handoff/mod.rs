@@ -206,9 +206,14 @@ impl Handoff {
             || self.held.as_ref().is_some_and(|held| held.is_for(port))
     }
 
+    /// The other worker that sends for a port.
+    pub(crate) fn owner_of(&self, port: PortId) -> Option<WorkerId> {
+        self.owners.get(port.index()).copied().flatten()
+    }
+
     /// The rings to the worker that sends for a port.
     pub(crate) fn tx_for(&mut self, port: PortId) -> Option<&mut HandoffTx> {
-        let owner = self.owners.get(port.index()).copied().flatten()?;
+        let owner = self.owner_of(port)?;
         self.to.get_mut(owner.index())?.as_mut()
     }
 

@@ -89,7 +89,7 @@ impl Rig {
             signaller: Signaller::new(),
             flows: Flows::new(&FlowCacheConfig { entries: 1024, ..FlowCacheConfig::default() }).unwrap(),
             limits: Arc::new(SharedLimits::new()),
-            latency: Latency::new(samples),
+            latency: Latency::new(WorkerId(0), samples, Arc::default()),
             monitor: None,
         };
         let mut worker = Worker::new(setup, Arc::new(WorkerCounters::new()), inbox, outbox);

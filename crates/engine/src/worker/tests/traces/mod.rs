@@ -18,7 +18,7 @@ use crate::worker::trace::{NfVerdict, Step};
 
 const TO_CHAIN: [Forward; 3] = [Forward::Chain(CHAIN), Forward::None, Forward::None];
 
-fn steps_of(rig: &Rig, record: &TraceRecord) -> Vec<Step> {
+pub(super) fn steps_of(rig: &Rig, record: &TraceRecord) -> Vec<Step> {
     let events = record.events.list();
     assert!(events.is_sorted_by_key(|event| event.cycles), "{events:?}");
     assert!(events.iter().all(|event| event.cycles >= record.received), "{record:?}");
@@ -33,14 +33,14 @@ fn traced(rig: &mut Rig) -> Vec<Vec<Step>> {
 }
 
 /// The steps of the only packet.
-fn only(rig: &mut Rig) -> Vec<Step> {
+pub(super) fn only(rig: &mut Rig) -> Vec<Step> {
     let mut all = traced(rig);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
 /// Without the look-ups in the rules of ports that have none.
-fn without_lookups(steps: Vec<Step>) -> Vec<Step> {
+pub(super) fn without_lookups(steps: Vec<Step>) -> Vec<Step> {
     let is_lookup = |step: &Step| matches!(step, Step::Key(_) | Step::Default { .. });
     steps.into_iter().filter(|step| !is_lookup(step)).collect()
 }

@@ -1,5 +1,8 @@
 //! Programs that fail: the policy of the chain acts at once, and the program starts again.
 
+mod hostile;
+mod load;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -97,6 +100,20 @@ fn a_slow_start_is_passed_by_or_closes_the_chain_as_configured() {
     assert_eq!(site.nf(&daemon).state, NfState::Starting, "{}", daemon.log());
     site.until(&daemon, NfState::Running);
     assert!(site.pings(), "{}", daemon.log());
+}
+
+#[test]
+fn packets_wait_for_a_program_that_starts_slowly() {
+    let Some(site) = Site::new("ho") else { return };
+    let program = format!("{}while_starting = \"hold\"\n", Site::script("veth", &slow()));
+    let daemon = site.start(&program, "on_failure = \"drop\"");
+    // The request for the server's address waits, and is answered when the program is ready.
+    assert_eq!(site.nf(&daemon).state, NfState::Starting, "{}", daemon.log());
+    let answered = site.client.output("busybox ping -c 1 -W 20 10.77.0.2");
+    assert!(answered.status.success(), "{}", daemon.log());
+    assert!(site.nf(&daemon).counters["left_out"] > 0, "it has passed the program: {}", daemon.log());
+    let dropped: u64 = daemon.stats().chains.iter().map(|chain| chain.dropped_at_entry).sum();
+    assert_eq!(dropped, 0);
 }
 
 #[test]

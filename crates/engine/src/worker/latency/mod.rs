@@ -8,6 +8,11 @@
 //!  └──▶ transmit ── queued ──▶ flush ── sent
 //! ```
 //!
+//! A packet that goes into a program with ports comes back as another one, by another port, perhaps to another worker.
+//! It is known again by its [digest](super::packet::digest), and followed further ([`awaited`]). One that the program
+//! changes in what the digest covers, as a proxy or NAT does, is not known again; of equal packets, the first that
+//! comes back counts.
+//!
 //! A worker stops following a packet that is dropped, and follows the copy of one that is copied into another memory.
 //! An unnoticed reuse of its mbuf would make a sample wrong, so reception and drops check for it. A packet for another
 //! worker's port carries its stamp, and that worker follows it.
@@ -21,13 +26,19 @@
 //! and tx. While a worker follows a packet, these stages compare all addresses of the burst. A packet is chosen at most
 //! every 20 microseconds.
 
+mod awaited;
+
 use std::cell::Cell;
+use std::sync::Arc;
 
 use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_clock as clock;
 use rtrb::Producer;
 
-use crate::ids::{ChainId, PortId};
+use super::packet::digest::digest_of;
+use crate::ids::{ChainId, PortId, WorkerId};
+use awaited::AwaitedPacket;
+pub(crate) use awaited::AwaitedPackets;
 
 /// Shortest interval between the choices of two packets.
 const INTERVAL_MICROS: u64 = 20;
@@ -42,7 +53,7 @@ pub enum Span {
     /// From the ring of a chain's first NF until the packet left the chain.
     Chain(ChainId),
     /// From the ring of the NF at the first hop until the NF at the last hop returned it: several hops if NFs pass
-    /// packets on directly.
+    /// packets on directly. Of a program with ports: until the packet came back by the other port.
     Hops(ChainId, u8, u8),
 }
 
@@ -65,8 +76,18 @@ struct Queued {
     missed: u32,
 }
 
+/// The way of packets through a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgramPassage {
+    pub(crate) chain: ChainId,
+    pub(crate) hop: u8,
+    /// The port by which they should come back.
+    pub(crate) by: PortId,
+}
+
 /// The packet that a worker follows.
 pub(crate) struct Latency {
+    own_id: WorkerId,
     followed: Cell<Option<MbufPtr>>,
     from: PortId,
     /// Start of the turn in which it was chosen.
@@ -92,11 +113,20 @@ pub(crate) struct Latency {
     /// Bursts to skip, so that the first of several ports is not the only one measured.
     skip: u8,
     samples: Producer<LatencySample>,
+    /// The packets that programs have.
+    awaited: Arc<AwaitedPackets>,
 }
 
 impl Latency {
-    pub(crate) fn new(samples: Producer<LatencySample>) -> Self {
+    /// Of a worker, which shares `awaited` with the others.
+    pub(crate) fn new(
+        own_id: WorkerId,
+        samples: Producer<LatencySample>,
+        awaited: Arc<AwaitedPackets>,
+    ) -> Self {
         Self {
+            own_id,
+            awaited,
             followed: Cell::new(None),
             from: PortId(0),
             chosen: 0,
@@ -122,6 +152,7 @@ impl Latency {
             self.is_on = is_on;
             self.followed.set(None);
             (self.own, self.taken) = (None, None);
+            self.awaited.cancel(self.own_id);
             self.next = if is_on { 0 } else { u64::MAX };
         }
     }
@@ -139,7 +170,7 @@ impl Latency {
     pub(crate) fn received(&mut self, port: PortId, batch: &Batch, now: u64) {
         if self.followed.get().is_none() {
             if now >= self.next && self.own.is_none() {
-                self.follow(port, batch, now);
+                self.choose(port, batch, now);
             }
         } else if self.is_among(batch.raw()) || now.wrapping_sub(self.chosen) > self.longest {
             // The followed packet was freed unnoticed, or is held somewhere.
@@ -150,7 +181,20 @@ impl Latency {
         }
     }
 
+    /// Chooses a packet, unless a program has the last one.
     #[inline(never)]
+    fn choose(&mut self, port: PortId, batch: &Batch, now: u64) {
+        if !self.awaited.waits(self.own_id) {
+            self.follow(port, batch, now);
+        } else if now.wrapping_sub(self.chosen) > self.longest {
+            // The program has dropped it, or changed it.
+            self.awaited.cancel(self.own_id);
+        } else {
+            self.awaited.miss(self.own_id);
+            self.next = now.wrapping_add(self.interval);
+        }
+    }
+
     fn follow(&mut self, port: PortId, batch: &Batch, now: u64) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -179,6 +223,44 @@ impl Latency {
         let now = clock::cycles();
         self.chain.get_or_insert((chain, now));
         self.hop = Some((hop, now));
+    }
+
+    /// Handles packets that enter a program.
+    #[cold]
+    pub(crate) fn entered_program(&mut self, batch: &Batch, passage: ProgramPassage) {
+        let found = batch.as_slice().iter().find(|mbuf| Some(mbuf.as_ptr()) == self.followed.get());
+        let Some(mbuf) = found else { return };
+        let now = clock::cycles();
+        let ProgramPassage { chain, hop, by } = passage;
+        let chain = self.chain.filter(|(of, _)| *of == chain).unwrap_or((chain, now));
+        let Self { from, received, missed, .. } = *self;
+        let digest = digest_of(mbuf);
+        let packet = AwaitedPacket { digest, by, from, received, chain, hop: (hop, now), missed };
+        self.awaited.put(self.own_id, &packet);
+    }
+
+    /// Handles packets that a program's port has received in a turn that began at `now`.
+    #[inline(always)]
+    pub(crate) fn came_back(&mut self, by: PortId, batch: &Batch, now: u64) {
+        if self.is_on {
+            self.know_again(by, batch, now);
+        }
+    }
+
+    #[inline(never)]
+    fn know_again(&mut self, by: PortId, batch: &Batch, now: u64) {
+        let Some((position, packet)) = self.awaited.take(by, || batch.as_slice().iter().map(digest_of))
+        else {
+            return;
+        };
+        let AwaitedPacket { from, received, chain, hop: (hop, since), missed, .. } = packet;
+        self.sample(Span::Hops(chain.0, hop, hop), since, missed);
+        let follows_older = self.followed.get().is_some() && self.chosen != now;
+        if let Some(packet) = batch.raw().get(position).filter(|_| !follows_older && self.own.is_none()) {
+            self.followed.set(Some(*packet));
+            (self.from, self.chosen, self.received) = (from, now, received);
+            (self.chain, self.hop, self.missed) = (Some(chain), None, missed);
+        }
     }
 
     /// Handles packets that an NF at `hop` has returned.
@@ -267,6 +349,7 @@ impl Latency {
     pub(crate) fn dropped(&self, batch: &Batch) {
         if self.is_among(batch.raw()) {
             self.followed.set(None);
+            self.awaited.cancel(self.own_id);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Unmodified programs of others as hops.
 
+mod proxy;
+mod together;
+
 use std::time::Duration;
 
 use netvm_api::NfState;
@@ -7,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::Daemon;
 use crate::common::hosts::{succeeds, within};
-use crate::site::{Site, peer};
+use crate::site::{BRIDGE, Site, peer};
 
 /// What a signature of the test blocks.
 const BLOCKED: &[u8] = b"GET / HTTP/1.1\r\n\r\nEICAR-LIKE-TEST\r\n";
@@ -106,6 +109,18 @@ fn testpmd(site: &Site, attach: &str) -> Option<(String, std::path::PathBuf)> {
     Some((testpmd_keys(&site.role, attach, &sockets), sockets))
 }
 
+/// The ways to attach a program.
+pub const KINDS: [&str; 5] = ["veth", "tap", "af_xdp", "vhost-user", "memif"];
+
+/// A program that forwards what it gets unchanged: the kernel's bridge or testpmd. `None`, with the reason printed, if
+/// it is not here.
+pub fn transparent(site: &Site, attach: &str) -> Option<String> {
+    match attach {
+        "vhost-user" | "memif" => testpmd(site, attach).map(|(keys, _)| keys),
+        _ => Some(Site::script(attach, BRIDGE)),
+    }
+}
+
 fn testpmd_passes_packets(name: &str, attach: &str) {
     let Some(site) = Site::new(name) else { return };
     let Some((program, sockets)) = testpmd(&site, attach) else { return };
@@ -128,7 +143,7 @@ fn testpmd_passes_packets_by_memif() {
 }
 
 /// Buffers that the group does not have: with the engine or NFs.
-fn used(daemon: &Daemon) -> u32 {
+pub fn used(daemon: &Daemon) -> u32 {
     let group = &daemon.stats().groups[0];
     group.regions.iter().map(|region| region.buffers - region.free).sum()
 }

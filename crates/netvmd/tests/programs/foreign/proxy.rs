@@ -8,9 +8,9 @@ use netvm_api::NfState;
 
 use crate::common::page::blocks;
 use crate::common::{Daemon, ENGINE};
+use crate::page::PAGE;
 use crate::site::{Site, peer};
 
-const PAGE: &str = include_str!("../../../../docs/how-to/any-program.md");
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What a server on port 80 gets, with the address that it comes from; it answers with the same.
@@ -47,7 +47,7 @@ fn haproxy_is_a_transparent_proxy_of_one_port_and_the_rest_goes_around() {
     let Some(haproxy) = peer("haproxy", "usr/sbin/haproxy") else { return };
     let Some(site) = Site::new("ha") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let [script, config] = ["bash", "cfg"].map(|language| blocks(PAGE, language).concat());
+    let [script, config] = [("bash", 2), ("cfg", 0)].map(|(language, n)| blocks(PAGE, language)[n].clone());
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(at("proxy.sh"), script.replace("exec haproxy", &format!("exec {}", haproxy.join(" "))))
         .unwrap();

@@ -4,15 +4,17 @@
 //! Cost of a descriptor: 8 bytes that move to the other core (the other 8 bytes are only compared), and handing out. It
 //! depends on how far apart the cores are.
 
+pub(crate) mod start_queue;
+
 use dpdk::{Batch, Mbuf};
 use netvm_capture_ring::Direction;
 use netvm_ring::Descriptor;
 use netvm_wire::ConnState;
 
-use super::observe;
 use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::worker::graph::observe;
 use crate::worker::next::{CountedAt, RingEnd};
 use crate::worker::packet::keys::hash_of;
 use crate::worker::packet::mark::state_of;

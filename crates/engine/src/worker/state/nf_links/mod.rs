@@ -1,5 +1,7 @@
 //! A worker's links to NF threads, and whether it waits for packets from them.
 
+pub(crate) mod start_queue;
+
 use netvm_notify::{RateLimit, Signaller};
 
 use super::BURST;
