@@ -1,0 +1,98 @@
+//! The settings of both sides.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig, client};
+
+use crate::PROTOCOL;
+use crate::certificate::Certificate;
+use crate::files::{TlsError, authorities, chain, key};
+
+/// The files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Its certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the authorities of its clients.
+    pub client_ca: PathBuf,
+}
+
+/// The settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerSide {
+    /// For the handshake.
+    pub config: Arc<ServerConfig>,
+    /// Its certificate.
+    pub certificate: Certificate,
+    /// The fingerprints of the authorities' certificates.
+    pub client_ca: Vec<[u8; 32]>,
+}
+
+/// The files of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// Its certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the authorities of servers.
+    pub ca: PathBuf,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+impl ServerFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the remedy.
+    pub fn load(&self) -> Result<ServerSide, TlsError> {
+        let (chain, certificate) = chain(&self.certificate)?;
+        let key = key(&self.key)?;
+        let (store, client_ca) = authorities(&self.client_ca)?;
+        let unusable = |source| TlsError::Unusable { path: self.certificate.clone(), source };
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider()).build();
+        let verifier = verifier.map_err(|why| TlsError::Authority { path: self.client_ca.clone(), why })?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(unusable)?
+            .with_client_cert_verifier(verifier)
+            // Fails if the key is another certificate's.
+            .with_single_cert(chain, key)
+            .map_err(unusable)?;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(ServerSide { config: Arc::new(config), certificate, client_ca })
+    }
+}
+
+impl ClientFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the remedy.
+    pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let (chain, _) = chain(&self.certificate)?;
+        let key = key(&self.key)?;
+        let (store, _) = authorities(&self.ca)?;
+        let unusable = |source| TlsError::Unusable { path: self.certificate.clone(), source };
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(unusable)?
+            .with_root_certificates(store)
+            .with_client_auth_cert(chain, key)
+            .map_err(unusable)?;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.resumption = client::Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+}
