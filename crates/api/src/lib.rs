@@ -50,9 +50,10 @@
 //! If the configuration says so (`web` in `[api]`), netvmd also serves the reading part of this, and its web page, on a
 //! loopback address. Requests need its token there: `Authorization: Bearer TOKEN`.
 //!
-//! The body of every error is an [`ApiError`]. Its status: 404 no such path, role or method; 409 the change needs a
-//! restart of netvmd, or another change is in progress; 422 the configuration has errors (see
-//! [`ApiError::diagnostics`]); 500 netvmd failed, and nothing has changed; 503 netvmd is starting or stopping.
+//! The body of every error is an [`ApiError`]. Its status: 403 the client lacks the [`Role`] (see [`openapi::roles`]);
+//! 404 no such path, role or method; 409 the change needs a restart of netvmd, or another change is in progress; 422
+//! the configuration has errors (see [`ApiError::diagnostics`]); 500 netvmd failed, and nothing has changed; 503 netvmd
+//! is starting or stopping.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -72,7 +73,8 @@ pub use change::{
 pub use client::{ByteStream, Client, ClientError, ConnectionEventStream, EventStream, TraceStream};
 pub use escape::file_name;
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
-pub use netvm_model::Idle;
+pub use netvm_model::{Idle, Role};
+pub use netvm_tls::{ClientFiles, TlsError};
 pub use observe::*;
 pub use policy::{
     AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
@@ -88,6 +90,12 @@ pub use vm::{StopVm, VmInfo, VmManualStart, VmState};
 pub const DEFAULT_SOCKET: &str = "/run/netvm/api.sock";
 /// Environment variable with another path.
 pub const SOCKET_VARIABLE: &str = "NETVM_API";
+
+/// The name of the socket, beside the API's, for the group whose members have a role.
+#[must_use]
+pub fn group_socket(role: Role) -> String {
+    format!("{}.sock", role.word())
+}
 
 /// The paths of the API.
 pub mod path {

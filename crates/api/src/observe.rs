@@ -10,8 +10,8 @@ mod trace;
 mod traffic;
 
 pub use capture::{
-    CAPTURE_PROTOCOL, CAPTURE_SOCKET, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest,
-    FilterProgram, HeldPacket, HeldPackets, MAX_FILTER,
+    CAPTURE_PROTOCOL, CaptureFile, CaptureInfo, CaptureInterface, CaptureRequest, FilterProgram, HeldPacket,
+    HeldPackets, MAX_FILTER,
 };
 pub use connections::{
     ClosedConnection, ConnectionCounts, ConnectionEvent, ConnectionInfo, ConnectionList, ConnectionQuery,

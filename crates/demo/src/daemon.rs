@@ -118,6 +118,7 @@ fn policy() -> String {
 pub struct Daemon {
     process: Process,
     client: Client,
+    socket: PathBuf,
     runtime: tokio::runtime::Runtime,
     folder: PathBuf,
     configuration: String,
@@ -137,6 +138,7 @@ impl Daemon {
     ) -> Result<Self, Failure> {
         let netvmd = programs()?.join("netvmd");
         let run_dir = folder.join("run");
+        let socket = run_dir.join("api.sock");
         let (config, log) = (folder.join("netvm.toml"), folder.join("netvmd.log"));
         let configuration = configuration(names, kind, folder);
         for (path, text) in [
@@ -157,7 +159,8 @@ impl Daemon {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let mut daemon = Self {
             process,
-            client: Client::new(Some(&run_dir.join("api.sock"))),
+            client: Client::new(Some(&socket)),
+            socket,
             runtime: runtime.map_err(io("cannot start netvmd's client"))?,
             folder: folder.to_owned(),
             configuration,
@@ -191,7 +194,7 @@ impl Daemon {
 
     /// The API's socket.
     pub fn socket(&self) -> &Path {
-        self.client.socket()
+        &self.socket
     }
 
     /// The log.

@@ -1,6 +1,5 @@
 //! The engine as a whole: workers, flow cache, L2 switching, policy memory; and trust groups.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use netvm_flowmon::export::Target;
@@ -8,8 +7,10 @@ use netvm_ids::{GroupId, PortId};
 
 use crate::words::words;
 
+mod api;
 mod connections;
 
+pub use api::{ApiConfig, Fingerprint, ParseFingerprintError, RemoteApi, RemoteClient, Role};
 pub use connections::{ConnectionLog, ConnectionTimeouts, ConnectionsConfig, LogSubject};
 
 /// What workers do without packets.
@@ -146,18 +147,6 @@ pub enum MonitorTable {
     Tagged,
 }
 words!(MonitorTable: "tagged" => Tagged, "d-left" => DLeft, "null" => Null);
-
-/// How the API is served besides its Unix socket.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct ApiConfig {
-    /// The loopback address and port of the web page and of metrics, read-only and with a token; `None`: not served.
-    pub web: Option<SocketAddr>,
-    /// The Unix group whose members may read the state and capture packets, through a separate socket;
-    /// `None`: no such socket.
-    pub capture_group: Option<String>,
-    /// Whether the web page may capture packets, too.
-    pub web_capture: bool,
-}
 
 /// L2 switching as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

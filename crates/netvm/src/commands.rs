@@ -1,6 +1,7 @@
 //! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
 mod capture;
+mod cert;
 mod change;
 mod connections;
 mod counters;
@@ -16,6 +17,7 @@ mod trace;
 mod vm;
 
 pub use capture::{capture, held_packets};
+pub use cert::cert;
 pub use change::{apply, check, history, plan, rollback, show_config};
 pub use connections::connections;
 pub use events::events;

@@ -12,6 +12,8 @@ use clap_complete::{ArgValueCompleter, CompletionCandidate, Shell};
 use netvm_api::explain::{DROPS, Explanation};
 use netvm_api::{Client, ClientError};
 
+use crate::server::ServerArgs;
+
 /// The variable that says for which shell netvm shall complete.
 pub const VARIABLE: &str = "NETVM_COMPLETE";
 /// Time limit for netvmd's answer: a shell waits for it.
@@ -94,17 +96,27 @@ impl Names {
 /// Asks the netvmd that the words so far name.
 fn ask(names: Names) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let client = Client::new(socket().as_deref()).for_capture().with_timeouts(ANSWER_TIMEOUT, ANSWER_TIMEOUT);
+    let client = server().client().ok()?.with_timeouts(ANSWER_TIMEOUT, ANSWER_TIMEOUT);
     runtime.block_on(names.of(&client)).ok()
 }
 
-/// The value of `--socket` among the words of the command line that is completed.
-fn socket() -> Option<PathBuf> {
+/// Which netvmd the words of the command line that is completed name.
+fn server() -> ServerArgs {
     let words: Vec<String> = std::env::args().collect();
-    let value = |(n, word): (usize, &String)| match word.strip_prefix("--socket") {
-        Some("") => words.get(n + 1).cloned(),
-        Some(value) => value.strip_prefix('=').map(str::to_owned),
-        None => None,
+    let value = |option: &str| {
+        let value = |(n, word): (usize, &String)| match word.strip_prefix(option) {
+            Some("") => words.get(n + 1).cloned(),
+            Some(value) => value.strip_prefix('=').map(str::to_owned),
+            None => None,
+        };
+        words.iter().enumerate().find_map(value)
     };
-    words.iter().enumerate().find_map(value).map(PathBuf::from)
+    let path = |option| value(option).map(PathBuf::from);
+    ServerArgs {
+        socket: path("--socket"),
+        host: value("--host"),
+        cert: path("--cert"),
+        key: path("--key"),
+        ca: path("--ca"),
+    }
 }

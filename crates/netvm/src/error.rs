@@ -72,6 +72,14 @@ pub enum CliError {
     /// The capture cannot be written.
     #[error("the capture cannot be written: {0}")]
     CaptureTarget(io::Error),
+    /// Packets from another machine are only written to a file.
+    #[error(
+        "with --host, packets are written to a file, for at most 1,000,000 packets or 600 seconds: give --write FILE, and no --device, --ring or --buffer"
+    )]
+    RemoteCapture,
+    /// A certificate was not made.
+    #[error(transparent)]
+    Cert(#[from] netvm_tls::IssueError),
     /// The guest's console cannot be used.
     #[error(transparent)]
     Console(#[from] ConsoleError),

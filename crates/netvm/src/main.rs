@@ -10,6 +10,7 @@ mod error;
 mod format;
 mod new_nf;
 mod output;
+mod server;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
             commands::import(output, &arguments)
         }
         CliCommand::Explain { name, markdown } => commands::explain(output, name.as_deref(), markdown),
+        CliCommand::Cert { command } => commands::cert(output, &command),
         CliCommand::NewNf(arguments) => new_nf::new_nf(output, &arguments),
         CliCommand::Openapi { markdown: true } => output.text(&netvm_api::openapi::page()),
         CliCommand::Openapi { markdown: false } => output.value(&netvm_api::openapi::openapi()),
@@ -63,7 +65,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
                 .enable_all()
                 .build()
                 .map_err(CliError::Runtime)?;
-            let client = Client::new(cli.socket.as_deref()).for_capture();
+            let client = cli.server.client()?;
             runtime.block_on(ask(command, &client, output))
         }
     }
@@ -105,6 +107,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Doctor
         | CliCommand::Replay(_)
         | CliCommand::Explain { .. }
+        | CliCommand::Cert { .. }
         | CliCommand::NewNf(_)
         | CliCommand::Openapi { .. }
         | CliCommand::Completion { .. }

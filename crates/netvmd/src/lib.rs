@@ -5,6 +5,7 @@
 mod account;
 mod api;
 mod attach;
+mod audit;
 mod daemon;
 mod engine_thread;
 mod events;

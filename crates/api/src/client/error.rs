@@ -32,6 +32,36 @@ pub enum ClientError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The address of another machine is malformed.
+    #[error("`{0}` is no address of a netvmd: write https://NAME:PORT")]
+    Address(String),
+    /// This client's certificate, key or authority cannot be used.
+    #[error("{0} (see --cert, --key and --ca)")]
+    Files(#[from] netvm_tls::TlsError),
+    /// The other machine cannot be reached.
+    #[error(
+        "cannot reach netvmd at {server}: {source}. Has its configuration [api.remote], and does a firewall let it pass?"
+    )]
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// One side refuses the other's certificate.
+    #[error("no secure connection with netvmd at {server}: {why}")]
+    Handshake {
+        /// Its address.
+        server: String,
+        /// Why.
+        why: String,
+    },
+    /// What was asked for needs the Unix socket.
+    #[error("{what} works only on the machine where netvmd runs: log in there")]
+    NotRemote {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// No answer in time.
     #[error(
         "netvmd did not answer `{request}` within {seconds} s. It may be busy starting NFs: see its log, and try again"
@@ -51,12 +81,12 @@ pub enum ClientError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer does not belong to this API.
-    #[error("the answer to `{request}` is not netvmd's: {what}. Is {} its socket, and does it have the version of this program ({})?", path.display(), env!("CARGO_PKG_VERSION"))]
+    #[error("the answer to `{request}` is not netvmd's: {what}. Is {server} its address, and does it have the version of this program ({})?", env!("CARGO_PKG_VERSION"))]
     Protocol {
         /// The request.
         request: String,
-        /// The socket.
-        path: PathBuf,
+        /// The socket, or the address.
+        server: String,
         /// What is wrong with it.
         what: String,
     },
@@ -77,6 +107,6 @@ impl ClientError {
     /// Whether no netvmd is there now, or it ended during the request: it may be starting again.
     #[must_use]
     pub const fn is_absence(&self) -> bool {
-        matches!(self, Self::NotRunning { .. } | Self::Broken { .. })
+        matches!(self, Self::NotRunning { .. } | Self::Unreachable { .. } | Self::Broken { .. })
     }
 }

@@ -1,6 +1,5 @@
-//! One connection for each request, over the Unix socket.
+//! One connection for each request.
 
-use std::io;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -10,8 +9,8 @@ use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
 
+use super::server::Stream;
 use super::{Client, ClientError};
 use crate::FILE_HEADER;
 use crate::escape::encode;
@@ -67,11 +66,11 @@ impl Client {
         body: Option<Body<'_>>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let stream = self.connect().await?;
-        let broken =
-            |source: hyper::Error| ClientError::Broken { request: name.to_owned(), source: source.into() };
+        let broken = |source| self.server.broken(name, source);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let exchange = async {
-            let mut request = Request::builder().method(method).uri(path).header(header::HOST, "netvmd");
+            let mut request =
+                Request::builder().method(method).uri(path).header(header::HOST, self.server.host());
             let text = match body {
                 None => Bytes::new(),
                 Some(Body::Toml { file, text }) => {
@@ -111,19 +110,8 @@ impl Client {
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<UnixStream, ClientError> {
-        UnixStream::connect(&self.socket).await.map_err(|error| self.connect_error(error))
-    }
-
-    pub(super) fn connect_error(&self, source: io::Error) -> ClientError {
-        let path = self.socket.clone();
-        match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ClientError::NotRunning { path, source }
-            }
-            io::ErrorKind::PermissionDenied => ClientError::Denied { path, source },
-            _ => ClientError::Connect { path, source },
-        }
+    pub(super) async fn connect(&self) -> Result<Stream, ClientError> {
+        self.server.connect().await
     }
 
     /// The error of an answer without success.
@@ -135,6 +123,6 @@ impl Client {
     }
 
     pub(super) fn unexpected(&self, request: &str, what: String) -> ClientError {
-        ClientError::Protocol { request: request.to_owned(), path: self.socket.clone(), what }
+        ClientError::Protocol { request: request.to_owned(), server: self.server.shown(), what }
     }
 }

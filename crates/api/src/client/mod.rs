@@ -1,7 +1,8 @@
-//! A client of the API: one connection for each request, over the Unix socket.
+//! A client of the API: one connection for each request, over the Unix socket or, to another machine, over TLS.
 
 mod error;
 mod http;
+mod server;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -9,18 +10,20 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderValue;
+use netvm_tls::ClientFiles;
 
 pub use error::ClientError;
 use http::Body;
+use server::{Remote, Server, Stream};
 pub use stream::{ByteStream, ConnectionEventStream, EventStream, TraceStream};
 
 use crate::escape::encode;
 use crate::{
-    AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, CAPTURE_SOCKET, ChainInfo, ConfigReply,
-    ConnectionList, ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo,
-    HeldPackets, LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes,
-    RestoredConnections, Revision, RevisionInfo, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE,
-    Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, path,
+    AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, ChainInfo, ConfigReply, ConnectionList,
+    ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets,
+    LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, RestoredConnections,
+    Revision, RevisionInfo, Role, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status,
+    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, group_socket, path,
 };
 
 /// Time limit of requests that only read.
@@ -34,7 +37,7 @@ const TRACE_VARIABLE: &str = "TRACEPARENT";
 /// A client of one netvmd.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    server: Server,
     short: Duration,
     long: Duration,
     /// The trace that requests belong to, as in the header `traceparent` (W3C Trace Context).
@@ -49,16 +52,32 @@ impl Client {
         let named = || std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let socket = socket.map(Path::to_owned).or_else(named).unwrap_or_else(|| DEFAULT_SOCKET.into());
         let trace = std::env::var(TRACE_VARIABLE).ok().and_then(|trace| HeaderValue::from_str(&trace).ok());
-        Self { socket, short: READ_TIMEOUT, long: CHANGE_TIMEOUT, trace }
+        Self { server: Server::Socket(socket), short: READ_TIMEOUT, long: CHANGE_TIMEOUT, trace }
     }
 
-    /// The same. If this user may not use the API's socket, by the one of `capture_group`.
+    /// A client of the netvmd at `https://NAME:PORT`, with these files.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`] and [`ClientError::Files`].
+    pub fn remote(url: &str, files: &ClientFiles) -> Result<Self, ClientError> {
+        Ok(Self { server: Server::Remote(Remote::new(url, files)?), ..Self::new(None) })
+    }
+
+    /// The same. If this user may not use the API's socket, by the first one of a group that the user may use.
     #[must_use]
-    pub fn for_capture(self) -> Self {
-        let socket = self.socket.with_file_name(CAPTURE_SOCKET);
-        let outcome = std::os::unix::net::UnixStream::connect(&self.socket);
-        let is_denied = outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-        if is_denied && socket.exists() { Self { socket, ..self } } else { self }
+    pub fn by_group(self) -> Self {
+        let is_denied = |socket: &Path| {
+            let outcome = std::os::unix::net::UnixStream::connect(socket);
+            outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        let Some(own) = self.server.socket().filter(|own| is_denied(own)) else { return self };
+        let beside = |role| own.with_file_name(group_socket(role));
+        let sockets = [Role::Operate, Role::Capture, Role::View].map(beside);
+        let usable = sockets.into_iter().find(|socket| socket.exists() && !is_denied(socket));
+        match usable {
+            Some(socket) => Self { server: Server::Socket(socket), ..self },
+            None => self,
+        }
     }
 
     /// The same with other time limits: `short` for requests that only read, `long` for changes.
@@ -68,10 +87,10 @@ impl Client {
         self
     }
 
-    /// The socket.
+    /// The socket; `None` if netvmd is on another machine.
     #[must_use]
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub fn socket(&self) -> Option<&Path> {
+        self.server.socket()
     }
 
     /// The plan for applying `toml`. `file` is its name, for diagnostics.
@@ -263,13 +282,16 @@ impl Client {
     pub async fn stop(&self, how: StopDaemon) -> Result<Done, ClientError> {
         self.request(Method::POST, path::STOP, Some(Body::json(&how)?), self.long).await
     }
-    /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see.
+    /// The process that listens on the socket; `None` if it is in a PID namespace that this process cannot see, or on
+    /// another machine.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn process(&self) -> Result<Option<i32>, ClientError> {
-        let stream = self.connect().await?;
-        let peer = stream.peer_cred().map_err(|error| self.connect_error(error))?;
+        let (Some(socket), Stream::Socket(stream)) = (self.server.socket(), self.connect().await?) else {
+            return Ok(None);
+        };
+        let peer = stream.peer_cred().map_err(|error| server::socket_error(socket, error))?;
         Ok(peer.pid().filter(|pid| *pid > 0))
     }
 }

@@ -8,11 +8,14 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
 
 use super::http::MAX_ANSWER;
+use super::server::{Stream, socket_error};
 use super::{Client, ClientError};
-use crate::{CAPTURE_PROTOCOL, CaptureRequest, ConnectionEvent, Event, LiveTraceRequest, TracedPacket, path};
+use crate::{
+    CAPTURE_PROTOCOL, CaptureFile, CaptureRequest, ConnectionEvent, Event, LiveTraceRequest, TracedPacket,
+    path,
+};
 
 /// Longest line of a stream to read.
 const MAX_LINE: usize = 1 << 20;
@@ -28,15 +31,17 @@ impl Client {
         request: &CaptureRequest,
     ) -> Result<std::os::unix::net::UnixStream, ClientError> {
         let name = format!("POST {}", path::CAPTURE);
-        let broken =
-            |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
+        let Some(socket) = self.server.socket() else {
+            return Err(ClientError::NotRemote { what: "a capture by shared memory" });
+        };
+        let broken = |source| self.server.broken(&name, source);
         let body = serde_json::to_string(request).map_err(ClientError::Request)?;
         let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let connection = connection.with_upgrades();
         let exchange = async {
             let request = Request::post(path::CAPTURE)
-                .header(header::HOST, "netvmd")
+                .header(header::HOST, self.server.host())
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::CONNECTION, "upgrade")
                 .header(header::UPGRADE, CAPTURE_PROTOCOL)
@@ -61,10 +66,13 @@ impl Client {
         };
         let timeout = |_| ClientError::Timeout { request: name.clone(), seconds: self.short.as_secs() };
         let upgraded = tokio::time::timeout(self.short, both).await.map_err(timeout)??;
-        let parts = upgraded.downcast::<TokioIo<UnixStream>>();
-        let parts = parts.map_err(|_| self.unexpected(&name, "not a Unix stream".to_owned()))?;
-        let stream = parts.io.into_inner().into_std().map_err(|error| self.connect_error(error))?;
-        stream.set_nonblocking(false).map_err(|error| self.connect_error(error))?;
+        let parts = upgraded.downcast::<TokioIo<Stream>>();
+        let io = parts.map(|parts| parts.io.into_inner());
+        let Ok(Stream::Socket(stream)) = io else {
+            return Err(self.unexpected(&name, "not a Unix stream".to_owned()));
+        };
+        let stream = stream.into_std().map_err(|error| socket_error(socket, error))?;
+        stream.set_nonblocking(false).map_err(|error| socket_error(socket, error))?;
         Ok(stream)
     }
 
@@ -74,7 +82,7 @@ impl Client {
     /// [`ClientError`].
     pub async fn follow_events(&self, after: u64) -> Result<EventStream, ClientError> {
         let uri = format!("{}?after={after}&follow=true", path::EVENTS);
-        let request = Request::get(uri).header(header::HOST, "netvmd").body(Full::default());
+        let request = Request::get(uri).header(header::HOST, self.server.host()).body(Full::default());
         self.lines(format!("GET {}", path::EVENTS), request).await
     }
 
@@ -83,8 +91,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] when no port tracks connections.
     pub async fn watch_connections(&self) -> Result<ConnectionEventStream, ClientError> {
-        let request =
-            Request::get(path::CONNECTION_EVENTS).header(header::HOST, "netvmd").body(Full::default());
+        let request = Request::get(path::CONNECTION_EVENTS)
+            .header(header::HOST, self.server.host())
+            .body(Full::default());
         self.lines(format!("GET {}", path::CONNECTION_EVENTS), request).await
     }
 
@@ -95,7 +104,7 @@ impl Client {
     pub async fn live_trace(&self, packets: &LiveTraceRequest) -> Result<TraceStream, ClientError> {
         let body = serde_json::to_string(packets).map_err(ClientError::Request)?;
         let request = Request::post(path::LIVE_TRACE)
-            .header(header::HOST, "netvmd")
+            .header(header::HOST, self.server.host())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)));
         self.lines(format!("POST {}", path::LIVE_TRACE), request).await
@@ -116,9 +125,23 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] when no port tracks connections.
     pub async fn saved_connections(&self) -> Result<ByteStream, ClientError> {
-        let request =
-            Request::get(path::SAVED_CONNECTIONS).header(header::HOST, "netvmd").body(Full::default());
+        let request = Request::get(path::SAVED_CONNECTIONS)
+            .header(header::HOST, self.server.host())
+            .body(Full::default());
         self.bytes(format!("GET {}", path::SAVED_CONNECTIONS), request).await
+    }
+
+    /// Captures packets into a file, which the answer is. Dropping the stream ends the capture.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when a capture point or drop reason does not exist, or the filter is wrong.
+    pub async fn capture_file(&self, file: &CaptureFile) -> Result<ByteStream, ClientError> {
+        let body = serde_json::to_string(file).map_err(ClientError::Request)?;
+        let request = Request::post(path::CAPTURE_FILE)
+            .header(header::HOST, self.server.host())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)));
+        self.bytes(format!("POST {}", path::CAPTURE_FILE), request).await
     }
 
     /// Sends a request whose answer may be long.
@@ -127,8 +150,7 @@ impl Client {
         name: String,
         request: Result<Request<Full<Bytes>>, hyper::http::Error>,
     ) -> Result<ByteStream, ClientError> {
-        let broken =
-            |source: hyper::Error| ClientError::Broken { request: name.clone(), source: source.into() };
+        let broken = |source| self.server.broken(&name, source);
         let request = request.map_err(|error| self.unexpected(&name, error.to_string()))?;
         let stream = self.connect().await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -179,9 +201,7 @@ impl ByteStream {
         match self.body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(source)) => {
-                Err(ClientError::Broken { request: self.name.clone(), source: source.into() })
-            }
+            Some(Err(source)) => Err(self.client.server.broken(&self.name, source)),
         }
     }
 

@@ -14,9 +14,6 @@ pub type FilterProgram = Vec<(u16, u8, u8, u32)>;
 /// Longest filter in libpcap's language, in bytes: libpcap's memory grows with the square of it, to some 30 MB here.
 pub const MAX_FILTER: usize = 8192;
 
-/// The socket of `capture_group`, beside the API's: its clients may look and capture, but change nothing.
-pub const CAPTURE_SOCKET: &str = "capture.sock";
-
 /// What to capture.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -34,7 +31,7 @@ pub struct CaptureRequest {
     /// Bytes to copy of each packet; 0: all.
     pub snaplen: u32,
     /// Bytes of records that wait for the reader, for each worker; 0: 32 MiB, or less if less may be used. On the
-    /// socket of `capture_group`, all captures of a user may use 256 MiB, and of all users 512 MiB; on the API's socket
+    /// socket of a group, all captures of a user may use 256 MiB, and of all users 512 MiB; on the API's socket
     /// 4 GiB.
     pub buffer: u64,
 }

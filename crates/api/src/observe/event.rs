@@ -130,6 +130,12 @@ kinds! {
     SynFlood Warning "syn_flood",
     /// Lines of the log of connections could not be written, or events of NAT not sent.
     ConnectionLogLost Error "connection_log_lost",
+    /// The certificates of the remote API were read again.
+    CertificatesLoaded Info "certificates_loaded",
+    /// New certificates of the remote API cannot be used; the earlier ones stay.
+    CertificatesRefused Warning "certificates_refused",
+    /// Entries of the audit log could not be written.
+    AuditLost Error "audit_lost",
     /// No file descriptor was free for a connection.
     OutOfFiles Error "out_of_files",
     /// This client was too slow: events before this one are missing for it.

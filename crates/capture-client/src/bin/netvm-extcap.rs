@@ -100,7 +100,7 @@ fn main() -> ExitCode {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), ExtcapError> {
-    let client = Client::new(arguments.socket.as_deref());
+    let client = Client::new(arguments.socket.as_deref()).by_group();
     if arguments.extcap_interfaces {
         return list(&client).await;
     }

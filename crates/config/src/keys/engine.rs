@@ -1,11 +1,11 @@
-//! `[engine]`, `[api]`, `[switch]`, `[policy]` and `[[group]]`.
+//! `[engine]`, `[switch]`, `[policy]` and `[[group]]`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use netvm_model::{
-    ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig,
-    FlowMonitorConfig, Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
+    ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig,
+    Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
 };
 use toml::Value;
 
@@ -16,6 +16,8 @@ use crate::syntax::form::{
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
+
+mod api;
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;
@@ -178,14 +180,6 @@ impl Keys for ConnectionTimeouts {
         for (name, seconds) in self.each() {
             table.key(name, seconds, Number(1..=WEEK));
         }
-    }
-}
-
-impl Keys for ApiConfig {
-    fn keys(&mut self, table: &mut Table<'_>) {
-        table.key("web", &mut self.web, Optional(Text(field::loopback, ToString::to_string)));
-        table.key("capture_group", &mut self.capture_group, Optional(Text(field::user, Clone::clone)));
-        table.key("web_capture", &mut self.web_capture, Flag);
     }
 }
 

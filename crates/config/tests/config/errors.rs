@@ -1,6 +1,7 @@
 //! Every error: its kind, its line, its remedy.
 
 mod programs;
+mod remote;
 
 use netvm_config::{Finding, Kind, Loaded, parse};
 

@@ -1,6 +1,7 @@
 //! The command line of `netvm`: commands, options and their help texts.
 
 mod capture;
+mod cert;
 mod connections;
 mod policy;
 mod router;
@@ -14,11 +15,14 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::complete::{Names, names};
+use crate::server::ServerArgs;
 
 pub use capture::CaptureArgs;
+pub use cert::CertCommand;
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
+
 pub use trace::LiveTraceArgs;
 pub use vm::VmCommand;
 
@@ -36,9 +40,9 @@ pub struct Cli {
     /// Print JSON instead of tables
     #[arg(long, global = true)]
     pub json: bool,
-    /// netvmd's API socket [default: $NETVM_API, else /run/netvm/api.sock]
-    #[arg(long, global = true, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Which netvmd
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// The command
     #[command(subcommand)]
     pub command: CliCommand,
@@ -216,6 +220,12 @@ pub enum CliCommand {
         /// Print all as a Markdown page (docs/reference/counters.md)
         #[arg(long, conflicts_with = "name")]
         markdown: bool,
+    },
+    /// Make certificates for netvmd's API and its clients on other machines; needs no netvmd
+    Cert {
+        /// The command
+        #[command(subcommand)]
+        command: CertCommand,
     },
     /// Create a project for a new NF, with a test; needs no netvmd
     NewNf(NewNfArgs),

@@ -1,11 +1,13 @@
 //! `netvm capture`.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use netvm_api::{CaptureRequest, Client};
+use netvm_api::{CaptureFile, CaptureRequest, Client};
 use netvm_capture_client::{
     CaptureError, Files, Limits, Output as CaptureOutput, Session, Summary, Target, compile, run,
     write_held_packets,
@@ -20,6 +22,9 @@ use crate::output::Output;
 
 /// Captures until a limit or a signal.
 pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -> Result<(), CliError> {
+    if client.socket().is_none() {
+        return download(client, arguments).await;
+    }
     let filter = compile(&arguments.filter.join(" "))?;
     let request = CaptureRequest {
         at: arguments.at,
@@ -75,6 +80,37 @@ pub async fn capture(client: &Client, output: &Output, arguments: CaptureArgs) -
         // The reader, such as `head`, has closed the pipe.
         Err(error) if error.is_closed_pipe() => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Has a netvmd on another machine write the file, and receives it.
+async fn download(client: &Client, arguments: CaptureArgs) -> Result<(), CliError> {
+    let is_file = arguments.device.is_none() && arguments.ring.is_none() && arguments.buffer.is_none();
+    let Some(path) = arguments.write.filter(|_| is_file) else { return Err(CliError::RemoteCapture) };
+    let request = CaptureFile {
+        at: arguments.at,
+        dropped: arguments.dropped,
+        reasons: arguments.reason,
+        filter: arguments.filter.join(" "),
+        snaplen: arguments.snaplen,
+        packets: arguments.count.unwrap_or(CaptureFile::MAX_PACKETS),
+        seconds: arguments.seconds.unwrap_or(CaptureFile::MAX_SECONDS),
+    };
+    let mut stream = client.capture_file(&request).await?;
+    let mut to: Box<dyn Write> = if path == Path::new("-") {
+        Box::new(std::io::stdout().lock())
+    } else {
+        Box::new(File::create(&path).map_err(CliError::CaptureTarget)?)
+    };
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    loop {
+        let chunk = tokio::select! {
+            chunk = stream.next() => chunk?,
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+        };
+        let Some(chunk) = chunk else { return to.flush().map_err(CliError::CaptureTarget) };
+        to.write_all(&chunk).and_then(|()| to.flush()).map_err(CliError::CaptureTarget)?;
     }
 }
 

@@ -38,7 +38,7 @@ impl Run {
 /// The program, without the environment of the tests.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
-    command.env_remove("NETVM_API").stdin(Stdio::null());
+    command.env_remove("NETVM_API").env_remove("NETVM_HOST").stdin(Stdio::null());
     command
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod connections;
 mod follow;
 mod imports;
+mod remote;
 mod router;
 mod served;
 mod vm;

@@ -1,5 +1,5 @@
-//! The HTTP API on a Unix socket: requests and replies of `netvm-api`, answered from the engine, the supervisor and the
-//! VMs.
+//! The HTTP API on Unix sockets and addresses: requests and replies of `netvm-api`, answered from the engine, the
+//! supervisor and the VMs.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -13,12 +13,12 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
-use netvm_api::{ApiError, path};
+use netvm_api::{ApiError, Role, path};
 use tokio::net::UnixListener;
 
 use capture::CaptureQuota;
 pub(crate) use serve::follow;
-use serve::{Limits, Server, WebRights};
+use serve::{Limits, Listening, LocalClients, Rates, Server, WebRights};
 
 use crate::daemon::ApplyError;
 use crate::daemon::Daemon;
@@ -39,8 +39,10 @@ mod vms;
 
 /// Largest configuration in bytes.
 const MAX_BODY_BYTES: usize = 64 << 20;
-/// Largest request on the loopback address in bytes: a packet to trace.
+/// Largest request of those who change nothing in bytes: a packet to trace, a filter.
 const MAX_WEB_BODY_BYTES: usize = 256 << 10;
+/// Largest configuration from another machine in bytes.
+const MAX_REMOTE_BODY_BYTES: usize = 16 << 20;
 /// Clients of the Unix socket at a time.
 const CLIENTS: Limits = Limits { connections: 256, each: 96, reserve: 64 };
 
@@ -61,9 +63,13 @@ pub struct ServeError {
 pub fn serve(daemon: Arc<Daemon>, socket: &Path) -> Result<Server, ServeError> {
     let fail = |source| ServeError { path: socket.to_owned(), source };
     let listener = bind(socket, None).map_err(fail)?;
-    let quota = CaptureQuota::new(capture::LIMITS);
-    let app = router(daemon).layer(Extension(quota)).layer(middleware::from_fn(serve::local_origins));
-    Ok(Server::start(listener, app, CLIENTS))
+    let app = local_router(daemon, Role::Admin);
+    Ok(Server::start(listener, Listening { clients: of_socket(socket, Role::Admin), app, limits: CLIENTS }))
+}
+
+/// The clients of a Unix socket.
+fn of_socket(socket: &Path, role: Role) -> LocalClients {
+    LocalClients { role: Some(role), socket: socket.to_string_lossy().into() }
 }
 
 /// Binds a socket for its owner and its group: `group`, or the one of this process.
@@ -78,25 +84,42 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The API for `capture_group`: its clients may read and capture.
-fn capture_router(daemon: Arc<Daemon>) -> Router {
-    router(daemon)
-        .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(DefaultBodyLimit::max(MAX_WEB_BODY_BYTES))
-        .layer(middleware::from_fn(serve::look_and_capture))
+/// The API for a Unix socket.
+fn local_router(daemon: Arc<Daemon>, role: Role) -> Router {
+    let (captures, most) = match role {
+        Role::Admin => (capture::LIMITS, MAX_BODY_BYTES),
+        Role::Operate => (capture::GROUP_LIMITS, MAX_BODY_BYTES),
+        Role::View | Role::Capture => (capture::GROUP_LIMITS, MAX_WEB_BODY_BYTES),
+    };
+    router(Arc::clone(&daemon), most)
+        .layer(Extension(CaptureQuota::new(captures)))
+        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn_with_state(daemon, serve::record))
         .layer(middleware::from_fn(serve::local_origins))
 }
 
 /// The API for the loopback address.
 fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
-    router(daemon)
+    router(Arc::clone(&daemon), MAX_WEB_BODY_BYTES)
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(DefaultBodyLimit::max(MAX_WEB_BODY_BYTES))
-        .layer(middleware::from_fn_with_state(rights, serve::web_only))
+        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn_with_state(rights, serve::with_token))
+        .layer(middleware::from_fn_with_state(daemon, serve::record))
         .layer(middleware::from_fn(serve::local_origins))
 }
 
-fn router(daemon: Arc<Daemon>) -> Router {
+/// The API for other machines.
+fn remote_router(daemon: Arc<Daemon>, rates: Arc<Rates>) -> Router {
+    router(Arc::clone(&daemon), MAX_REMOTE_BODY_BYTES)
+        .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
+        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn(serve::own_origin))
+        .layer(middleware::from_fn_with_state(rates, serve::limit_requests))
+        .layer(middleware::from_fn_with_state(daemon, serve::record))
+}
+
+/// All operations, for bodies of at most so many bytes.
+fn router(daemon: Arc<Daemon>, most: usize) -> Router {
     Router::new()
         .route(path::STATUS, get(status::status))
         .route(path::PORTS, get(traffic::ports))
@@ -142,7 +165,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/web/{file}", get(serve::script))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(DefaultBodyLimit::max(most))
         .with_state(daemon)
 }
 

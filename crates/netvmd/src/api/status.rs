@@ -76,6 +76,8 @@ fn huge_pages(views: &Views) -> HugePages {
 pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<String> {
     let mut problems: Vec<String> = daemon.configuration().start_warning().into_iter().collect();
     problems.extend(daemon.web_problem());
+    problems.extend(daemon.remote_problem());
+    problems.extend(daemon.audit().problem());
     for (what, (name, problem)) in (daemon.supervisor().waiting().into_iter().map(|nf| ("nf", nf)))
         .chain(daemon.machines().waiting().into_iter().map(|vm| ("vm", vm)))
     {

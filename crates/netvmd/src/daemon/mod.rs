@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use netvm_api::CAPTURE_SOCKET;
+use netvm_api::{Role, group_socket};
 use netvm_model::Host;
 use tokio::sync::{MutexGuard, Notify};
 
@@ -26,6 +26,7 @@ pub(crate) use rules::{Changed, RuleError, Rules};
 pub(crate) use stats::{Reclaims, Statistics};
 
 use crate::attach::{AttachServer, Externals};
+use crate::audit::Audit;
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
 use crate::programs::Programs;
 use crate::routers::Routers;
@@ -64,9 +65,9 @@ impl Options {
         self.socket.clone().unwrap_or_else(|| self.run_dir.join("api.sock"))
     }
 
-    /// The path of the socket of `capture_group`.
-    pub(crate) fn capture_socket(&self) -> PathBuf {
-        self.run_dir.join(CAPTURE_SOCKET)
+    /// The path of the socket for the group whose members have a role.
+    pub(crate) fn group_socket(&self, role: Role) -> PathBuf {
+        self.run_dir.join(group_socket(role))
     }
 
     /// The path of the attach socket.
@@ -99,8 +100,11 @@ pub struct Daemon {
     statistics: Statistics,
     /// Signalled when a configuration has come into force.
     applied: Notify,
+    audit: Audit,
     /// Why the web page is not served.
     web_problem: Mutex<Option<String>>,
+    /// Why the API is not served to other machines as configured.
+    remote_problem: Mutex<Option<String>>,
     /// Signalled when a client requests the end.
     end_requested: Notify,
     /// Whether the end removes also routers and guests that the next netvmd would take over.
@@ -117,6 +121,7 @@ impl Daemon {
     ) -> Self {
         let changing = ChangeLock::default();
         Self {
+            audit: Audit::new(engine.events().clone()),
             rules: Rules::new(engine.clone(), Arc::clone(&changing)),
             engine,
             changing,
@@ -125,6 +130,7 @@ impl Daemon {
             statistics,
             applied: Notify::new(),
             web_problem: Mutex::default(),
+            remote_problem: Mutex::default(),
             end_requested: Notify::new(),
             purges: AtomicBool::new(false),
         }
@@ -162,6 +168,10 @@ impl Daemon {
         &self.statistics
     }
 
+    pub(crate) const fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
     /// The configuration that the engine runs.
     pub(crate) async fn running(&self) -> Result<Arc<Host>, EngineGone> {
         self.engine.call(|engine| engine.shared_host()).await
@@ -195,11 +205,17 @@ impl Daemon {
 
     /// Logs and stores why the web page is not served.
     pub(crate) fn note_web_problem(&self, problem: Option<String>) {
-        let mut known = lock(&self.web_problem);
-        if let Some(problem) = problem.as_ref().filter(|_| *known != problem) {
-            tracing::warn!("{problem}");
-        }
-        *known = problem;
+        note(&self.web_problem, problem);
+    }
+
+    /// Why the API is not served to other machines as configured.
+    pub(crate) fn remote_problem(&self) -> Option<String> {
+        lock(&self.remote_problem).clone()
+    }
+
+    /// Logs and stores it.
+    pub(crate) fn note_remote_problem(&self, problem: Option<String>) {
+        note(&self.remote_problem, problem);
     }
 
     /// Requests an orderly shutdown.
@@ -224,4 +240,13 @@ impl Daemon {
         self.services.programs.remove_places();
         self.services.routers.end(closed, self.purges.load(Ordering::Relaxed));
     }
+}
+
+/// Stores a problem, and logs it if it is new.
+fn note(known: &Mutex<Option<String>>, problem: Option<String>) {
+    let mut known = lock(known);
+    if let Some(problem) = problem.as_ref().filter(|_| *known != problem) {
+        tracing::warn!("{problem}");
+    }
+    *known = problem;
 }

@@ -12,6 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvm_api::Role;
 use netvm_config::ConfigError;
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -148,8 +149,9 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let first = First::read(&options, &lookup)?;
     let mut run_dir = RunDir::take(&options.run_dir)?;
-    for socket in [options.api_socket(), options.attach_socket(), options.capture_socket()] {
-        run_dir.claim(&socket)?;
+    let of_groups = [Role::View, Role::Capture, Role::Operate].map(|role| options.group_socket(role));
+    for socket in [options.api_socket(), options.attach_socket()].iter().chain(&of_groups) {
+        run_dir.claim(socket)?;
     }
     let configuration = Configuration::open(options, lookup, first.warning.clone())
         .map_err(|source| DaemonError::State { path: state_dir, source })?;

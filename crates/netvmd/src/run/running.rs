@@ -92,6 +92,7 @@ impl RunningDaemon {
     /// [`DaemonError`]; the API is not served any more, but all else still runs.
     pub(super) async fn serve(&mut self, first: &First, signals: &mut Signals) -> Result<(), DaemonError> {
         self.daemon.apply_first(first).await?;
+        self.daemon.audit().write_to(first.host.api.audit.as_ref());
         let socket = self.daemon.configuration().options().api_socket();
         let server = api::serve(Arc::clone(&self.daemon), &socket)?;
         let message = format!("netvmd {} serves its API on {}", env!("CARGO_PKG_VERSION"), socket.display());
@@ -140,6 +141,7 @@ impl RunningDaemon {
         flows.end(closed).await;
         connections.end(closed);
         daemon.end_routers(closed);
+        daemon.audit().end();
         drop(run_dir);
     }
 }

@@ -28,7 +28,7 @@ fn a_group_may_capture_and_change_nothing() {
         return;
     }
     let site = Site::with("cg", "forward", &format!("[api]\ncapture_group = \"{GROUP}\"\n"));
-    let socket = site.daemon.folder.run_dir().join(netvm_api::CAPTURE_SOCKET);
+    let socket = site.daemon.folder.run_dir().join(netvm_api::group_socket(netvm_api::Role::Capture));
     site.daemon.until("the socket is there", |daemon| daemon.log().contains("may capture by"));
     let ports = "http://netvm/v1/ports";
     assert_eq!(status(&site.daemon.api_socket(), GROUP, &[ports]), 0);
@@ -41,6 +41,8 @@ fn a_group_may_capture_and_change_nothing() {
     assert_eq!(status(&socket, GROUP, &none), 422);
     assert_eq!(status(&socket, GROUP, &["-X", "POST", "-d", "{}", "http://netvm/v1/stop"]), 403);
     assert_eq!(status(&socket, GROUP, &["-X", "DELETE", "http://netvm/v1/policy/rules/all"]), 403);
+    // A path that no table lists is for administrators.
+    assert_eq!(status(&socket, GROUP, &["-X", "PUT", "http://netvm/v1/ports"]), 403);
     // A capture on this socket.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = Client::new(Some(&socket));
@@ -69,7 +71,7 @@ fn a_capture_has_its_share_of_time_and_memory() {
          [[port]]\nname = \"in\"\nkind = \"source\"\nsize = 60\n[[port]]\nname = \"out\"\nkind = \"sink\"\n\
          [[rule]]\nfrom = \"in\"\nout = \"out\"\n"
     ));
-    let socket = daemon.folder.run_dir().join(netvm_api::CAPTURE_SOCKET);
+    let socket = daemon.folder.run_dir().join(netvm_api::group_socket(netvm_api::Role::Capture));
     daemon.until("the socket is there", |daemon| daemon.log().contains("may capture by"));
     let client = Client::new(Some(&socket));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -8,6 +8,7 @@ mod flows;
 mod nfs;
 mod openapi;
 mod process;
+mod remote;
 mod sockets;
 mod traces;
 mod watch;

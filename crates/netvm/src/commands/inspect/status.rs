@@ -20,7 +20,9 @@ pub async fn status(client: &Client, output: &Output, wait: Option<u64>) -> Resu
     let end = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     let status = loop {
         match client.status().await {
-            Err(ClientError::NotRunning { .. }) if Instant::now() < end => sleep(RETRY_INTERVAL).await,
+            Err(ClientError::NotRunning { .. } | ClientError::Unreachable { .. }) if Instant::now() < end => {
+                sleep(RETRY_INTERVAL).await;
+            }
             Ok(_) if Instant::now() < end && lacks_nfs(client).await? => sleep(RETRY_INTERVAL).await,
             status => break status?,
         }

@@ -2,7 +2,7 @@
 
 mod console;
 
-use netvm_api::{Client, StopVm, VmInfo, VmState};
+use netvm_api::{Client, ClientError, StopVm, VmInfo, VmState};
 
 use crate::cli::VmCommand;
 use crate::error::CliError;
@@ -19,6 +19,9 @@ pub async fn vm(client: &Client, output: &Output, command: VmCommand) -> Result<
         VmCommand::Start { name } => output.done(&client.start_vm(&name).await?),
         VmCommand::Stop { name, force } => output.done(&client.stop_vm(&name, StopVm { force }).await?),
         VmCommand::Console { name } => {
+            if client.socket().is_none() {
+                return Err(ClientError::NotRemote { what: "`netvm vm console`" }.into());
+            }
             let vms = client.vms().await?;
             let Some(vm) = vms.iter().find(|vm| vm.name == name) else {
                 let known = vms.into_iter().map(|vm| vm.name).collect();

@@ -68,6 +68,10 @@ pub(super) async fn start(
             format!("a capture needs the header `Upgrade: {CAPTURE_PROTOCOL}`: use `netvm capture`");
         return Err(Failure::new(StatusCode::UPGRADE_REQUIRED, message));
     };
+    if !matches!(peer, Peer::User(_)) {
+        let message = "a capture by shared memory needs a Unix socket of netvmd: use /v1/capture/file";
+        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+    }
     let body = to_bytes(body, MAX_REQUEST).await;
     let body = body.map_err(|error| invalid(&error))?;
     let request: CaptureRequest = serde_json::from_slice(&body).map_err(|error| invalid(&error))?;

@@ -1,16 +1,21 @@
-//! Serves the web page on the configured address, and the socket of the configured `capture_group`; follows changes of
-//! the configuration.
+//! Serves the web page on the configured address, and the sockets of the configured groups and the address for
+//! other machines, and writes the configured audit log; follows changes of the configuration.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netvm_api::Role;
+use netvm_model::ApiConfig;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use super::caller::LocalClients;
 use super::guard::{Token, WebRights};
-use super::listen::Server;
+use super::listen::{Listening, Server};
+use super::remote::RemoteServer;
 use super::slots::Limits;
 use crate::account;
 use crate::daemon::Daemon;
@@ -20,53 +25,62 @@ use crate::runtime::blocking;
 /// addresses of its loopback interface to choose from, so none has a share; a connection that asks for nothing makes
 /// room for the next.
 const WEB_CLIENTS: Limits = Limits { connections: 512, each: 512, reserve: 0 };
-/// Clients of the socket of `capture_group` at a time.
-const CAPTURE_CLIENTS: Limits = Limits { connections: 64, each: 16, reserve: 16 };
-/// Pause before another attempt.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Clients of the socket of a group at a time.
+const GROUP_CLIENTS: Limits = Limits { connections: 64, each: 16, reserve: 16 };
+/// Pause before another attempt, and before another look at files.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The address of the web page, and whether it may capture.
 type Web = (SocketAddr, bool);
 
-/// Follows the configuration until the future is dropped, which also ends the server.
+/// Follows the configuration until the future is dropped, which also ends the servers.
 pub(crate) async fn follow(daemon: &Arc<Daemon>) {
-    let mut running: Option<(Web, Server)> = None;
-    let mut captures: Option<(String, Server)> = None;
+    let (mut web, mut groups, mut remote) =
+        (WebServer::default(), GroupServers::default(), RemoteServer::default());
     loop {
         let api = daemon.running().await.ok().map(|host| host.api.clone()).unwrap_or_default();
-        let (wanted, group) = (api.web.map(|address| (address, api.web_capture)), api.capture_group);
-        if captures.as_ref().map(|(group, _)| group) != group.as_ref() {
-            if let Some((_, server)) = captures.take() {
-                server.stop().await;
-                let _ = std::fs::remove_file(daemon.configuration().options().capture_socket());
-            }
-            if let Some(group) = &group {
-                captures = serve_captures(daemon, group).await;
-            }
-        }
-        if running.as_ref().map(|(web, _)| *web) != wanted {
-            if let Some((_, server)) = running.take() {
-                server.stop().await;
-            }
-            running = match wanted {
-                Some(web) => start(daemon, web).await,
-                None => {
-                    daemon.note_web_problem(None);
-                    None
-                }
-            };
-        }
-        let has_failed = (wanted.is_some() && running.is_none()) || (group.is_some() && captures.is_none());
+        daemon.audit().write_to(api.audit.as_ref());
+        // First those whose connections may have to end.
+        let is_served = remote.follow(daemon, api.remote.as_ref()).await
+            & groups.follow(daemon, &api).await
+            & web.follow(daemon, &api).await;
         tokio::select! {
             () = daemon.applied() => {}
-            () = sleep(RETRY_INTERVAL), if has_failed => {}
+            () = sleep(LOOK_INTERVAL), if !is_served => {}
         }
     }
 }
 
-/// Serves the socket of `capture_group`.
-async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Server)> {
-    let (socket, name) = (daemon.configuration().options().capture_socket(), group.to_owned());
+/// The sockets of groups.
+#[derive(Default)]
+struct GroupServers(BTreeMap<Role, (String, Server)>);
+
+impl GroupServers {
+    /// Serves what the configuration says; whether all of it is served.
+    async fn follow(&mut self, daemon: &Arc<Daemon>, api: &ApiConfig) -> bool {
+        let wanted: BTreeMap<Role, &str> = api.groups().collect();
+        for role in [Role::View, Role::Capture, Role::Operate] {
+            let group = wanted.get(&role).copied();
+            if self.0.get(&role).map(|(group, _)| group.as_str()) == group {
+                continue;
+            }
+            if let Some((_, server)) = self.0.remove(&role) {
+                server.stop().await;
+                let _ = std::fs::remove_file(daemon.configuration().options().group_socket(role));
+            }
+            if let Some(group) = group
+                && let Some(server) = serve_group(daemon, role, group).await
+            {
+                self.0.insert(role, (group.to_owned(), server));
+            }
+        }
+        self.0.len() == wanted.len()
+    }
+}
+
+/// Serves the socket of a group.
+async fn serve_group(daemon: &Arc<Daemon>, role: Role, group: &str) -> Option<Server> {
+    let (socket, name) = (daemon.configuration().options().group_socket(role), group.to_owned());
     let gid = blocking(move || account::group(&name)).await;
     let listener = match gid {
         Ok(Some(gid)) => {
@@ -77,19 +91,42 @@ async fn serve_captures(daemon: &Arc<Daemon>, group: &str) -> Option<(String, Se
         Ok(None) => Err("there is no such group: create it (groupadd --system)".to_owned()),
         Err(error) => Err(error.to_string()),
     };
+    let (word, shown) = (role.word(), socket.display());
     match listener {
         Ok(listener) => {
-            tracing::info!("members of group {group} may capture by {}", socket.display());
-            let app = super::super::capture_router(Arc::clone(daemon));
-            Some((group.to_owned(), Server::start(listener, app, CAPTURE_CLIENTS)))
+            tracing::info!("members of group {group} may {word} by {shown}");
+            let app = super::super::local_router(Arc::clone(daemon), role);
+            let clients = super::super::of_socket(&socket, role);
+            Some(Server::start(listener, Listening { clients, app, limits: GROUP_CLIENTS }))
         }
         Err(error) => {
-            tracing::warn!(
-                "`capture_group` {group}: members cannot capture by {}: {error}",
-                socket.display()
-            );
+            tracing::warn!("`{word}_group` {group}: members cannot {word} by {shown}: {error}");
             None
         }
+    }
+}
+
+/// The web page.
+#[derive(Default)]
+struct WebServer(Option<(Web, Server)>);
+
+impl WebServer {
+    /// Serves what the configuration says; whether it is served.
+    async fn follow(&mut self, daemon: &Arc<Daemon>, api: &ApiConfig) -> bool {
+        let wanted = api.web.map(|address| (address, api.web_capture));
+        if self.0.as_ref().map(|(web, _)| *web) != wanted {
+            if let Some((_, server)) = self.0.take() {
+                server.stop().await;
+            }
+            self.0 = match wanted {
+                Some(web) => start(daemon, web).await,
+                None => {
+                    daemon.note_web_problem(None);
+                    None
+                }
+            };
+        }
+        self.0.is_some() == wanted.is_some()
     }
 }
 
@@ -105,7 +142,8 @@ async fn start(daemon: &Arc<Daemon>, web: Web) -> Option<(Web, Server)> {
             daemon.note_web_problem(None);
             tracing::info!("web page and metrics on http://{address}/, token in {}", file.display());
             let app = super::super::web_router(Arc::clone(daemon), WebRights { token, may_capture });
-            Some((web, Server::start(listener, app, WEB_CLIENTS)))
+            let clients = LocalClients { role: None, socket: "".into() };
+            Some((web, Server::start(listener, Listening { clients, app, limits: WEB_CLIENTS })))
         }
         Err(error) => {
             let problem =

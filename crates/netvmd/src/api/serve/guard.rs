@@ -1,5 +1,5 @@
-//! Access to the API. File permissions protect the Unix socket. A token protects the loopback address, which serves
-//! reads only and, if configured, captures. Both refuse requests of foreign web pages, because a browser can reach a
+//! Access to the API. File permissions protect the Unix sockets. A token protects the loopback address, whose clients
+//! may read and, if configured, capture. Both refuse requests of foreign web pages, because a browser can reach a
 //! socket that `ssh -L` forwards.
 
 use std::fs::{File, OpenOptions};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use netvm_api::path;
+use netvm_api::Role;
 
 use super::super::Failure;
 
@@ -69,11 +69,11 @@ pub(in crate::api) struct WebRights {
     pub(super) may_capture: bool,
 }
 
-/// Admits requests that have the token and change nothing. The page itself needs no token: it has no secrets, and asks
-/// the user for the token.
-pub(in crate::api) async fn web_only(
+/// Admits requests that have the token, and gives them their role. The page itself needs no token: it has no secrets,
+/// and asks the user for the token.
+pub(in crate::api) async fn with_token(
     State(rights): State<WebRights>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let WebRights { token, may_capture } = rights;
@@ -87,35 +87,8 @@ pub(in crate::api) async fn web_only(
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"netvmd\"")];
         return (challenge, Failure::new(StatusCode::UNAUTHORIZED, message)).into_response();
     }
-    let is_capture = place == path::CAPTURE_FILE && request.method() == Method::POST;
-    if (is_held_packets(place) || is_capture) && !may_capture {
-        let message =
-            "the web page may not capture packets: use `netvm capture`, or set `web_capture = true` in [api]";
-        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
-    }
-    if !reads(&request) && !is_capture {
-        let message = "changes are made through netvmd's Unix socket only: use netvm";
-        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
-    }
-    next.run(request).await
-}
-
-/// Whether a request changes nothing.
-fn reads(request: &Request) -> bool {
-    matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() == path::TRACE
-}
-
-/// Whether a path is that of the packets that an NF had when it ended.
-fn is_held_packets(place: &str) -> bool {
-    path::HELD_PACKETS.rsplit_once('/').is_some_and(|(_, end)| place.trim_end_matches('/').ends_with(end))
-}
-
-/// Admits requests that change nothing, captures and traces.
-pub(in crate::api) async fn look_and_capture(request: Request, next: Next) -> Response {
-    if !reads(&request) && ![path::CAPTURE, path::LIVE_TRACE].contains(&request.uri().path()) {
-        let message = "this socket allows only reads, captures and traces: use the API's socket for changes";
-        return Failure::new(StatusCode::FORBIDDEN, message).into_response();
-    }
+    let role = if may_capture { Role::Capture } else { Role::View };
+    request.extensions_mut().insert(role);
     next.run(request).await
 }
 

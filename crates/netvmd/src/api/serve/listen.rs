@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -24,7 +24,9 @@ use tokio_io_timeout::TimeoutStream;
 
 use super::super::Failure;
 use super::body::{BodyTimeouts, ReplyBody, TimedBody};
+use super::caller::{Clients, Session};
 use super::slots::{ConnectionSlot, ConnectionSlots, HasPeer, Limits};
+use crate::events::LogLimit;
 
 /// Limit for open requests to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,6 +40,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSALS: usize = 64;
 /// Largest head of a request in bytes.
 const HEAD: usize = 32 << 10;
+
+/// Lines about clients beyond the limit, of whom there may be many.
+static FULL: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 /// Time limits for the body of a request, which may be a large configuration over a slow connection.
 const BODY_TIMEOUTS: BodyTimeouts =
@@ -53,15 +58,24 @@ pub(crate) struct Server {
     task: JoinHandle<()>,
 }
 
+/// What a listener serves, and to whom.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Listening<C> {
+    pub(in crate::api) clients: C,
+    pub(in crate::api) app: Router,
+    pub(in crate::api) limits: Limits,
+}
+
 impl Server {
-    /// Serves `app` to the clients of a listener.
-    pub(in crate::api) fn start<L>(listener: L, app: Router, limits: Limits) -> Self
+    /// Serves the clients of a listener.
+    pub(in crate::api) fn start<L, C>(listener: L, what: Listening<C>) -> Self
     where
         L: Listener,
         L::Io: HasPeer,
+        C: Clients<L::Io>,
     {
         let (stop, stopped) = watch::channel(());
-        Self { stop, task: tokio::spawn(serve(listener, app, limits, stopped)) }
+        Self { stop, task: tokio::spawn(serve(listener, what, stopped)) }
     }
 
     /// Refuses new requests and waits for open ones.
@@ -71,11 +85,13 @@ impl Server {
     }
 }
 
-async fn serve<L>(mut listener: L, app: Router, limits: Limits, mut stopped: watch::Receiver<()>)
+async fn serve<L, C>(mut listener: L, what: Listening<C>, mut stopped: watch::Receiver<()>)
 where
     L: Listener,
     L::Io: HasPeer,
+    C: Clients<L::Io>,
 {
+    let Listening { clients, app, limits } = what;
     let slots = ConnectionSlots::new(limits);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let refusal = refusal(limits.connections);
@@ -86,12 +102,29 @@ where
             _ = stopped.changed() => break,
         };
         if let Some(slot) = slots.take(io.peer()) {
-            tokio::spawn(connection(io, app.clone(), slot, stopped.clone()));
-        } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
+            let (clients, app, stopped) = (clients.clone(), app.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let identified = tokio::select! {
+                    session = clients.identify(io, slot.peer) => session,
+                    // Another client needs the slot.
+                    () = slot.activity.closed() => None,
+                };
+                if let Some(session) = identified {
+                    connection(session, app, slot, stopped).await;
+                }
+            });
+        } else if clients.read_plain_text()
+            && let Ok(permit) = Arc::clone(&refusals).try_acquire_owned()
+        {
             let refusal = refusal.clone();
             tokio::spawn(async move {
                 let _ = timeout(REFUSAL_TIMEOUT, refuse(io, &refusal)).await;
                 drop(permit);
+            });
+        } else {
+            FULL.log(|more| {
+                let at = io.address();
+                tracing::warn!("the API closes a connection of {at}: all are in use{more}");
             });
         }
     }
@@ -99,15 +132,25 @@ where
     slots.until_empty().await;
 }
 
-async fn connection<I>(io: I, app: Router, slot: ConnectionSlot, mut stopped: watch::Receiver<()>)
-where
-    I: AsyncReadExt + AsyncWriteExt + Unpin + Send + 'static,
+async fn connection<I>(
+    session: Session<I>,
+    app: Router,
+    slot: ConnectionSlot,
+    mut stopped: watch::Receiver<()>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Session { io, caller, role, end } = session;
     let mut io = TimeoutStream::new(io);
     io.set_write_timeout(Some(WRITE_TIMEOUT));
     let (app, activity, peer) = (TowerToHyperService::new(app), Arc::clone(&slot.activity), slot.peer);
+    let caller = Arc::new(caller);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(Arc::clone(&caller));
+        if let Some(role) = role {
+            request.extensions_mut().insert(role);
+        }
         let (active, is_late) = (activity.request(), Arc::new(AtomicBool::new(false)));
         let (of_body, late) = (Arc::clone(&activity), Arc::clone(&is_late));
         let timed = |body| Body::new(TimedBody::new(body, BODY_TIMEOUTS, of_body, late));
@@ -130,6 +173,8 @@ where
         _ = serving.as_mut() => {}
         // Another client needs the slot.
         () = slot.activity.closed() => {}
+        // The client may not use it any more.
+        () = end => {}
         _ = stopped.changed() => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;

@@ -1,15 +1,21 @@
-//! Serves the API on its Unix socket and, if configured, on a loopback address, where a token allows reads and, if
-//! configured, captures.
+//! Serves the API on its Unix socket and, if configured, on sockets of groups, on a loopback address, where a token
+//! allows reads and, if configured, captures, and on an address for other machines.
 
 mod body;
+mod caller;
 mod follow;
 mod guard;
 mod listen;
 mod page;
+mod record;
+mod remote;
 mod slots;
 
+pub(super) use caller::{LocalClients, require_role};
 pub(crate) use follow::follow;
-pub(super) use guard::{WebRights, local_origins, look_and_capture, web_only};
-pub(super) use listen::{Io, Server};
+pub(super) use guard::{WebRights, local_origins, with_token};
+pub(super) use listen::{Io, Listening, Server};
 pub(super) use page::{page, script};
+pub(super) use record::record;
+pub(super) use remote::{Rates, limit_requests, own_origin};
 pub(super) use slots::{Limits, Peer};

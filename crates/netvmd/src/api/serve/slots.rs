@@ -44,17 +44,45 @@ impl Peer {
 /// A connection whose peer is known.
 pub(in crate::api) trait HasPeer {
     fn peer(&self) -> Peer;
+
+    /// The client's process, if it has one that this process can see.
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
+    /// The client's address and port; empty if it has none.
+    fn address(&self) -> String {
+        String::new()
+    }
 }
 
 impl HasPeer for UnixStream {
     fn peer(&self) -> Peer {
         self.peer_cred().map_or(Peer::Unknown, |credentials| Peer::User(credentials.uid()))
     }
+
+    fn process(&self) -> Option<i32> {
+        self.peer_cred().ok()?.pid().filter(|pid| *pid > 0)
+    }
+}
+
+/// The addresses that somebody can choose from who has this one: itself, or its IPv6 network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) if !v6.is_loopback() => {
+            IpAddr::V6(std::net::Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64))
+        }
+        canonical => canonical,
+    }
 }
 
 impl HasPeer for TcpStream {
     fn peer(&self) -> Peer {
-        self.peer_addr().map_or(Peer::Unknown, |address| Peer::Address(address.ip()))
+        self.peer_addr().map_or(Peer::Unknown, |address| Peer::Address(network(address.ip())))
+    }
+
+    fn address(&self) -> String {
+        self.peer_addr().map_or_else(|_| String::new(), |address| address.to_string())
     }
 }
 

@@ -32,7 +32,7 @@ fn the_loopback_address_needs_a_token_and_only_reads() {
     assert_eq!(ask(address, "GET /metrics", &["authorization: Bearer wrong"], "").0, 401);
     assert_eq!(ask(address, "GET /v1/stats", &[&token], "").0, 200);
     let (status, _, body) = ask(address, "POST /v1/stop", &[&token], "");
-    assert!(status == 403 && body.contains("Unix socket only"), "{body}");
+    assert!(status == 403 && body.contains("needs the role `admin`"), "{body}");
     let packet = "{\"port\":\"a-in\",\"frame\":\"020000000001020000000002080045\",\"length\":60}";
     let json = "content-type: application/json";
     assert_eq!(ask(address, "POST /v1/policy/trace", &[&token, json], packet).0, 200);

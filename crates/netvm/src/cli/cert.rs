@@ -1,0 +1,62 @@
+//! `netvm cert`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use netvm_api::Role;
+use netvm_model::words::Words;
+
+/// `netvm cert`.
+#[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Make a certificate authority: ca.crt and ca.key
+    ///
+    /// Who has ca.key can make certificates of any name: keep it on one machine, apart from those that netvmd runs on.
+    Ca {
+        /// Its name, which its certificates show
+        #[arg(long, default_value = "netvm")]
+        name: String,
+        #[command(flatten)]
+        place: Place,
+        /// Days until its certificate expires
+        #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
+    /// Make a server's certificate: server.crt and server.key
+    Server {
+        /// DNS names and IP addresses by which clients reach it
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        place: Place,
+        /// Days until it expires
+        #[arg(long, default_value_t = 730, value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
+    /// Make a client's certificate, NAME.crt and NAME.key, and print how to admit the client
+    Client {
+        /// Its name
+        name: String,
+        /// What it may do, in the printed lines: the configuration decides, not the certificate
+        #[arg(long, value_parser = role, default_value = "view")]
+        role: Role,
+        #[command(flatten)]
+        place: Place,
+        /// Days until it expires
+        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
+}
+
+/// Where the files are.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// Folder of the authority and of new files; existing ones are never overwritten
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub folder: PathBuf,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let known = Role::WORDS.iter().find(|(word, _)| *word == text);
+    known.map(|(_, role)| *role).ok_or_else(|| "the roles are view, capture, operate and admin".to_owned())
+}

@@ -1,0 +1,185 @@
+//! Who sends requests, and what they may do: the least role of each operation is in the table of
+//! [`netvm_api::openapi`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use netvm_api::Role;
+use netvm_model::Fingerprint;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::super::Failure;
+use super::slots::{HasPeer, Peer};
+use crate::audit::{LoggedClient, Refused};
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// A process of this machine, by the kernel's word.
+    Process {
+        /// Its user.
+        uid: u32,
+        /// Its number, if it is in a PID namespace that netvmd sees.
+        pid: Option<i32>,
+    },
+    /// A client from another machine, by its certificate.
+    Certificate {
+        /// The common name.
+        name: String,
+        fingerprint: Fingerprint,
+    },
+    /// A client of the loopback address: who has the token.
+    Token,
+    /// The kernel does not know it any more.
+    Unknown,
+}
+
+/// A client, and where its connection comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) identity: Identity,
+    /// The socket's path, or the client's address and port.
+    pub(crate) from: Arc<str>,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.identity {
+            Identity::Process { uid, pid: Some(pid) } => write!(f, "process {pid} of user {uid}")?,
+            Identity::Process { uid, pid: None } => write!(f, "user {uid}")?,
+            Identity::Certificate { name, .. } => write!(f, "`{}`", netvm_text::line(name))?,
+            Identity::Token => f.write_str("a client of the web page")?,
+            Identity::Unknown => f.write_str("an unknown client")?,
+        }
+        write!(f, " at {}", self.from)
+    }
+}
+
+impl Caller {
+    /// Among whose refusals this one's are limited.
+    pub(super) const fn refused(&self) -> Refused {
+        match &self.identity {
+            Identity::Process { .. } => Refused::Process,
+            Identity::Certificate { .. } => Refused::Certificate,
+            Identity::Token | Identity::Unknown => Refused::Unknown,
+        }
+    }
+
+    /// As the audit log names it.
+    pub(super) fn logged(&self) -> LoggedClient {
+        match &self.identity {
+            Identity::Process { uid, pid } => {
+                LoggedClient { uid: Some(*uid), pid: *pid, ..LoggedClient::default() }
+            }
+            Identity::Certificate { name, fingerprint } => LoggedClient {
+                certificate: Some(name.clone()),
+                fingerprint: Some(fingerprint.to_string()),
+                ..LoggedClient::default()
+            },
+            Identity::Token | Identity::Unknown => LoggedClient::default(),
+        }
+    }
+}
+
+/// A connection whose client is known.
+pub(in crate::api) struct Session<I> {
+    /// The stream under HTTP.
+    pub(super) io: I,
+    pub(super) caller: Caller,
+    /// What the client may do; `None`: the requests show it, or nothing.
+    pub(super) role: Option<Role>,
+    /// Ready when the connection must end.
+    pub(super) end: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// The clients of a listener.
+pub(in crate::api) trait Clients<I>: Clone + Send + Sync + 'static {
+    /// The stream under HTTP.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Finds out who a client is; `None` if its connection must end.
+    fn identify(&self, io: I, peer: Peer) -> impl Future<Output = Option<Session<Self::Io>>> + Send;
+
+    /// Whether a client that gets no slot can read a reply of HTTP.
+    fn read_plain_text(&self) -> bool;
+}
+
+/// Clients of this machine, known to its kernel.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct LocalClients {
+    /// What all of them may do; `None`: the requests show it.
+    pub(in crate::api) role: Option<Role>,
+    /// The socket's path, for those who have no address.
+    pub(in crate::api) socket: Arc<str>,
+}
+
+impl<I: HasPeer + AsyncRead + AsyncWrite + Unpin + Send + 'static> Clients<I> for LocalClients {
+    type Io = I;
+
+    async fn identify(&self, io: I, peer: Peer) -> Option<Session<I>> {
+        let (identity, from) = match peer {
+            Peer::User(uid) => (Identity::Process { uid, pid: io.process() }, Arc::clone(&self.socket)),
+            Peer::Address(_) => (Identity::Token, io.address().into()),
+            Peer::Unknown => (Identity::Unknown, Arc::clone(&self.socket)),
+        };
+        let end = Box::pin(std::future::pending::<()>());
+        Some(Session { io, caller: Caller { identity, from }, role: self.role, end })
+    }
+
+    fn read_plain_text(&self) -> bool {
+        true
+    }
+}
+
+/// The files of the web page, which have no secrets.
+const PAGE: [&str; 2] = ["/", "/web/{file}"];
+
+/// The least role for each operation.
+static ROLES: LazyLock<HashMap<(&str, &str), Role>> = LazyLock::new(|| {
+    netvm_api::openapi::roles().into_iter().map(|(method, path, role)| ((method, path), role)).collect()
+});
+
+/// The least role for a request; `None` if everybody may send it: it gets a file of the web page, or status 404.
+pub(crate) fn least_role(request: &Request) -> Option<Role> {
+    let path = request.extensions().get::<MatchedPath>()?.as_str();
+    if PAGE.contains(&path) {
+        return None;
+    }
+    let method = match *request.method() {
+        Method::HEAD => "GET",
+        ref method => method.as_str(),
+    };
+    // What the table does not list is for administrators.
+    Some(ROLES.get(&(method, path)).copied().unwrap_or(Role::Admin))
+}
+
+/// Admits requests whose client has the role that they need.
+pub(in crate::api) async fn require_role(request: Request, next: Next) -> Response {
+    let (needed, has) = (least_role(&request), request.extensions().get::<Role>().copied());
+    let Some(needed) = needed.filter(|needed| has.is_none_or(|has| has < *needed)) else {
+        return next.run(request).await;
+    };
+    let caller = request.extensions().get::<Arc<Caller>>();
+    let remedy = match caller.map(|caller| &caller.identity) {
+        Some(Identity::Token) if needed == Role::Capture => {
+            "use `netvm capture`, or set `web_capture = true` in [api]"
+        }
+        Some(Identity::Token) => "the web page changes nothing: use netvm",
+        Some(Identity::Certificate { .. }) if has.is_none() => {
+            "add a [[api.remote.client]] for its certificate"
+        }
+        Some(Identity::Certificate { .. }) => "ask who manages this machine",
+        _ => "use netvmd's Unix socket as root, or ask who manages this machine",
+    };
+    let has = has.map_or_else(|| "no role".to_owned(), |role| format!("`{}`", role.word()));
+    let (method, path) = (request.method(), request.uri().path());
+    let message =
+        format!("`{method} {path}` needs the role `{}`, and this client has {has}: {remedy}", needed.word());
+    Failure::new(StatusCode::FORBIDDEN, message).into_response()
+}
