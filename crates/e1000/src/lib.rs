@@ -39,7 +39,7 @@ mod words;
 pub use card::Card;
 pub use files::keep_cards_in;
 pub use nic::{Doorbells, Model, Sum};
-pub use port::{OpenError, Options, Port};
+pub use port::{Options, Port};
 pub use ring::{NotTaken, Pieces, Queue, Receiving, Request, Sent, Turn, finish_headers};
 pub use status::{Counts, Fault, Status};
 

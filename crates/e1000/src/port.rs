@@ -1,16 +1,14 @@
 //! A port: a socket, and the thread that serves it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 
-use netvm_guest_socket::{BindError, Listener, RefusedPeer, RefusedPeers};
-use rustix::io::Errno;
+use netvm_guest_socket::{Listener, ServeError, ServedPort};
 
 use crate::files::{self, Files, FilesLeft};
 use crate::nic::{Device, Doorbells, Model};
@@ -33,50 +31,31 @@ pub struct Options {
     pub doorbells: Doorbells,
 }
 
-/// A card cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The socket cannot be listened on.
-    #[error("{path}: {problem}")]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// Why, and the remedy.
-        problem: BindError,
-    },
-    /// The system refuses memory, descriptors or a thread.
-    #[error("{path}: cannot be served: {source}")]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-}
-
 /// An open port. Dropping it disconnects the guest, or leaves it to the next process, and removes the socket.
 #[derive(Debug)]
 pub struct Port {
-    stop: Arc<OwnedFd>,
+    served: ServedPort<Status>,
     shared: Arc<Shared>,
-    status: Arc<Mutex<Status>>,
     forgets: Arc<AtomicBool>,
-    refused_peers: Arc<RefusedPeers>,
     unkept: Option<io::Error>,
-    thread: Option<JoinHandle<()>>,
+}
+
+impl Deref for Port {
+    type Target = ServedPort<Status>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.served
+    }
 }
 
 impl Port {
     /// Serves a card on a socket. The queue is for the worker that moves its packets.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open(options: &Options) -> Result<(Self, Queue), OpenError> {
-        let path = options.path.clone();
-        let listener =
-            Listener::bind(&path).map_err(|problem| OpenError::Socket { path: path.clone(), problem })?;
-        let system = |source| OpenError::System { path: path.clone(), source };
-        let system_of = |error: Errno| system(error.into());
+    /// [`ServeError`].
+    pub fn open(options: &Options) -> Result<(Self, Queue), ServeError> {
+        let path = &options.path;
+        let listener = Listener::bind(path).map_err(ServeError::socket(path))?;
         let (mut files, left, unkept) = match Files::open(path.as_os_str().as_bytes()) {
             Ok((files, left)) => (files, left, None),
             Err(error) => (Files::default(), FilesLeft::default(), Some(error)),
@@ -85,28 +64,22 @@ impl Port {
             Some((device, (stream, session))) => (device, Ok((stream, session.with(files)))),
             None => {
                 files.forget();
-                (Device::new(options.model, options.mac).map_err(system_of)?, Err(files))
+                let device = Device::new(options.model, options.mac).map_err(ServeError::system(path))?;
+                (device, Err(files))
             }
         };
         let shared = Arc::new(Shared::new(device));
         shared.note_activity(&shared.lock());
-        let (stop, forgets) = (Arc::new(netvm_notify::new_eventfd().map_err(system_of)?), Arc::default());
+        let forgets = Arc::new(AtomicBool::new(false));
         let status = Status { is_connected: client.is_ok(), ..Status::default() };
-        let (status, refused_peers) = (Arc::new(Mutex::new(status)), Arc::new(RefusedPeers::default()));
-        let server = Server {
-            model: options.model,
-            doorbells: options.doorbells,
-            listener,
-            refused_peers: Arc::clone(&refused_peers),
-            stop: Arc::clone(&stop),
-            shared: Arc::clone(&shared),
-            status: Arc::clone(&status),
-            forgets: Arc::clone(&forgets),
+        let serve = {
+            let (model, doorbells) = (options.model, options.doorbells);
+            let (shared, forgets) = (Arc::clone(&shared), Arc::clone(&forgets));
+            move |reports| Server { model, doorbells, listener, reports, shared, forgets }.run(client)
         };
-        let run = move || server.run(client);
-        let thread = Some(Builder::new().name("netvm-e1000".to_owned()).spawn(run).map_err(system)?);
+        let served = ServedPort::start("netvm-e1000", status, serve).map_err(ServeError::system(path))?;
         let queue = Queue::new(Arc::clone(&shared));
-        Ok((Self { stop, shared, status, forgets, refused_peers, unkept, thread }, queue))
+        Ok((Self { served, shared, forgets, unkept }, queue))
     }
 
     /// Why its client cannot be left to another process, if it is to be ([`crate::keep_cards_in`]).
@@ -120,24 +93,6 @@ impl Port {
         self.forgets.store(true, Ordering::Relaxed);
     }
 
-    /// Its state.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many clients were refused, because another one is connected, and the last one.
-    #[must_use]
-    pub fn refused(&self) -> (u32, Option<RefusedPeer>) {
-        self.refused_peers.last()
-    }
-
-    /// The client that was refused last, if that was a short time ago.
-    #[must_use]
-    pub fn refused_peer(&self) -> Option<RefusedPeer> {
-        self.refused_peers.recent()
-    }
-
     /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -146,15 +101,6 @@ impl Port {
             requests: self.shared.requests.load(Ordering::Relaxed),
             doorbells: device.doorbells,
             interrupts: device.interrupts.count,
-        }
-    }
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        netvm_notify::write(&self.stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

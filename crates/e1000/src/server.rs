@@ -1,13 +1,13 @@
 //! The port's thread: accepts a client, and answers its requests until it goes. One client at a time; another one is
 //! refused at once, and noted.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, RefusedPeers, is_gone};
+use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, Reports, is_gone};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -24,12 +24,8 @@ pub(crate) struct Server {
     pub(crate) model: Model,
     pub(crate) doorbells: Doorbells,
     pub(crate) listener: Listener,
-    /// Clients that were refused.
-    pub(crate) refused_peers: Arc<RefusedPeers>,
-    /// Readable when the thread is to end.
-    pub(crate) stop: Arc<OwnedFd>,
+    pub(crate) reports: Reports<Status>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) status: Arc<Mutex<Status>>,
     /// Whether the client is not to be left to another process when the port is closed.
     pub(crate) forgets: Arc<AtomicBool>,
 }
@@ -98,7 +94,7 @@ impl Server {
         };
         let mut pause = Pause::default();
         loop {
-            let mut fds = [PollFd::new(&self.stop, PollFlags::IN), pause.poll(&self.listener)];
+            let mut fds = [PollFd::new(&self.reports.stop, PollFlags::IN), pause.poll(&self.listener)];
             match poll(&mut fds, pause.left().as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -130,7 +126,7 @@ impl Server {
 
     /// Serves a client until it goes or the port is closed.
     fn serve_to_the_end(&self, (mut stream, mut session): Client) -> Files {
-        self.note(|status| *status = Status { is_connected: true, ..*status });
+        self.reports.note(|status| *status = Status { is_connected: true, ..*status });
         let end = self.serve(&mut stream, &mut session);
         let mut device = self.shared.lock();
         let is_left = end == End::Stopped && !self.forgets.load(Ordering::Relaxed);
@@ -143,17 +139,13 @@ impl Server {
         };
         self.shared.note_activity(&device);
         drop((stream, device));
-        self.note(|status| {
+        self.reports.note(|status| {
             status.is_connected = false;
             if let End::Fault(fault) = end {
                 (status.fault, status.faults) = (Some(fault), status.faults + 1);
             }
         });
         files
-    }
-
-    fn note(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Serves a client. Returns why it is served no more.
@@ -169,7 +161,7 @@ impl Server {
             let wanted = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
             let (stops, comes, unmasks) = {
                 let mut fds = [
-                    PollFd::new(&self.stop, PollFlags::IN),
+                    PollFd::new(&self.reports.stop, PollFlags::IN),
                     pause.poll(&self.listener),
                     PollFd::from_borrowed_fd(session.unmasks(), PollFlags::IN),
                     PollFd::new(&*stream, wanted),
@@ -194,7 +186,7 @@ impl Server {
                 }
                 match self.listener.accept() {
                     Accepted::Connection(other) => {
-                        self.refused_peers.note(Peer::of(&other), Peer::of(&*stream));
+                        self.reports.refused_peers.note(Peer::of(&other), Peer::of(&*stream));
                     }
                     Accepted::Failed => pause.begin(),
                     Accepted::Nothing | Accepted::Refused => {}
@@ -236,7 +228,8 @@ impl Server {
             let is_bad = std::mem::take(&mut device.has_bad_ring);
             drop(device);
             if is_bad {
-                self.note(|status| (status.fault, status.faults) = (Some(Fault::Ring), status.faults + 1));
+                self.reports
+                    .note(|status| (status.fault, status.faults) = (Some(Fault::Ring), status.faults + 1));
             }
             match outcome {
                 _ if !header.wants_reply => {}

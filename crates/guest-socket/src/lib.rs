@@ -7,6 +7,7 @@
 //! | `peer` | the process at the other end, as the kernel knows it |
 //! | `rights` | who may connect: owner and mode |
 //! | `refused_peers` | peers that were refused, because another one has the socket |
+//! | `served_port` | what ports with a socket and a thread share: errors, state, end |
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +15,10 @@ mod listener;
 mod peer;
 mod refused_peers;
 mod rights;
+mod served_port;
 
 pub use listener::{Accepted, BindError, Listener, RETRY_INTERVAL, refused_for_files};
 pub use peer::{Peer, is_gone};
 pub use refused_peers::{RefusedPeer, RefusedPeers};
 pub use rights::Rights;
+pub use served_port::{Reports, ServeError, ServedPort};

@@ -1,13 +1,9 @@
 //! A port: a socket, and the thread that serves it.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::ops::Deref;
+use std::sync::Arc;
 
-use netvm_guest_socket::{BindError, Listener, RefusedPeer, RefusedPeers};
-use rustix::io::Errno;
+use netvm_guest_socket::{Listener, ServeError, ServedPort};
 
 use crate::options::{Options, Role};
 use crate::queue::{Queue, Shared};
@@ -18,14 +14,9 @@ use crate::thread::Thread;
 /// A port cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The socket cannot be listened on.
-    #[error("{path}: {problem}")]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// Why, and the remedy.
-        problem: BindError,
-    },
+    /// Its socket, or the system.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// More memory than descriptors can tell of.
     #[error(
         "{queues} queues with rings of {ring_size} buffers of {buffer_size} bytes take {bytes} bytes, and memif allows \
@@ -41,24 +32,11 @@ pub enum OpenError {
         /// What they take.
         bytes: u64,
     },
-    /// The system refuses descriptors or a thread.
-    #[error("{path}: cannot be served: {source}")]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
 }
 
 /// An open port. Dropping it disconnects the peer, and removes the socket if the port made it.
 #[derive(Debug)]
-pub struct Port {
-    stop: Arc<OwnedFd>,
-    status: Arc<Mutex<Status>>,
-    refused_peers: Arc<RefusedPeers>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Port(ServedPort<Status>);
 
 impl Port {
     /// Serves a socket, or connects to one, again and again. There is one queue for each of `options.queues`.
@@ -67,62 +45,38 @@ impl Port {
     /// [`OpenError`].
     pub fn open(options: &Options) -> Result<(Self, Vec<Queue>), OpenError> {
         let path = &options.path;
-        let system = |source| OpenError::System { path: path.clone(), source };
-        let system_of = |error: Errno| system(error.into());
         let listener = match options.role {
-            Role::Server => {
-                let problem = |problem| OpenError::Socket { path: path.clone(), problem };
-                Some(Listener::bind_packets(path).map_err(problem)?)
-            }
+            Role::Server => Some(Listener::bind_packets(path).map_err(ServeError::socket(path))?),
             Role::Client => {
-                let Options { queues, buffer_size, log2_ring_size, .. } = *options;
-                let bytes = largest(options).bytes();
-                if bytes > u64::from(u32::MAX) {
-                    return Err(OpenError::Memory {
-                        queues,
-                        ring_size: 1 << log2_ring_size,
-                        buffer_size,
-                        bytes,
-                    });
-                }
+                check_memory(options)?;
                 None
             }
         };
-        let shared = Arc::new(Shared::new(options.queues).map_err(system_of)?);
-        let (status, refused_peers) = (Arc::default(), Arc::new(RefusedPeers::default()));
-        let stop = Arc::new(netvm_notify::new_eventfd().map_err(system_of)?);
-        let thread =
-            Thread::new(options, listener, &shared).reporting_to(&status, &refused_peers).until(&stop);
-        let run = move || thread.run();
-        let thread = Some(Builder::new().name("netvm-memif".to_owned()).spawn(run).map_err(system)?);
+        let shared = Arc::new(Shared::new(options.queues).map_err(ServeError::system(path))?);
+        let serve = {
+            let (options, shared) = (options.clone(), Arc::clone(&shared));
+            move |reports| Thread::new(options, listener, shared, reports).run()
+        };
+        let port = ServedPort::start("netvm-memif", Status::default(), serve);
         let queues = (0..usize::from(options.queues)).map(|n| Queue::new(Arc::clone(&shared), n)).collect();
-        Ok((Self { stop, status, refused_peers, thread }, queues))
-    }
-
-    /// Its state.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// How many peers were refused, because another one is connected, and the last one.
-    #[must_use]
-    pub fn refused(&self) -> (u32, Option<RefusedPeer>) {
-        self.refused_peers.last()
-    }
-
-    /// The peer that was refused last, if that was a short time ago.
-    #[must_use]
-    pub fn refused_peer(&self) -> Option<RefusedPeer> {
-        self.refused_peers.recent()
+        Ok((Self(port.map_err(ServeError::system(path))?), queues))
     }
 }
 
-impl Drop for Port {
-    fn drop(&mut self) {
-        netvm_notify::write(&self.stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+impl Deref for Port {
+    type Target = ServedPort<Status>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
+}
+
+/// Whether descriptors can tell of all the memory that a client makes.
+fn check_memory(options: &Options) -> Result<(), OpenError> {
+    let Options { queues, buffer_size, log2_ring_size, .. } = *options;
+    let bytes = largest(options).bytes();
+    if bytes > u64::from(u32::MAX) {
+        return Err(OpenError::Memory { queues, ring_size: 1 << log2_ring_size, buffer_size, bytes });
+    }
+    Ok(())
 }

@@ -1,12 +1,12 @@
 //! The port's thread: has the socket, and one peer at a time. As a server it refuses other peers at once, and notes
 //! them; as a client it connects again when its server has gone.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, RefusedPeers, is_gone};
+use netvm_guest_socket::{Accepted, Listener, Peer, RETRY_INTERVAL, Reports, is_gone};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -32,10 +32,7 @@ pub(crate) struct Thread {
     /// Of a server.
     listener: Option<Listener>,
     shared: Arc<Shared>,
-    status: Arc<Mutex<Status>>,
-    refused_peers: Arc<RefusedPeers>,
-    /// Readable when the thread is to end.
-    stop: Option<Arc<OwnedFd>>,
+    reports: Reports<Status>,
     peer: Option<Connection>,
     /// What workers use now.
     link: Option<Arc<Link>>,
@@ -64,30 +61,23 @@ struct Events {
 }
 
 impl Thread {
-    pub(crate) fn new(options: &Options, listener: Option<Listener>, shared: &Arc<Shared>) -> Self {
+    pub(crate) const fn new(
+        options: Options,
+        listener: Option<Listener>,
+        shared: Arc<Shared>,
+        reports: Reports<Status>,
+    ) -> Self {
         Self {
-            options: options.clone(),
+            options,
             listener,
-            shared: Arc::clone(shared),
-            status: Arc::default(),
-            refused_peers: Arc::default(),
-            stop: None,
+            shared,
+            reports,
             peer: None,
             link: None,
             retired: Vec::new(),
             retry_at: None,
             retry_after: FIRST_RETRY,
         }
-    }
-
-    pub(crate) fn reporting_to(mut self, status: &Arc<Mutex<Status>>, peers: &Arc<RefusedPeers>) -> Self {
-        (self.status, self.refused_peers) = (Arc::clone(status), Arc::clone(peers));
-        self
-    }
-
-    pub(crate) fn until(mut self, stop: &Arc<OwnedFd>) -> Self {
-        self.stop = Some(Arc::clone(stop));
-        self
     }
 
     /// Until the port is closed.
@@ -139,7 +129,7 @@ impl Thread {
         let client = (self.listener.is_none() && self.peer.is_none()).then(|| self.retry_at.unwrap_or(now));
         let next = [self.retry_at, deadline, release, client].into_iter().flatten().min();
         let left = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(now)).ok());
-        let Some(stop) = &self.stop else { return Ok(Events { stops: true, ..Events::default() }) };
+        let stop = &self.reports.stop;
         // A descriptor that is not there is replaced by one without events.
         let wanted = |is_there| if is_there { PollFlags::IN } else { PollFlags::empty() };
         let accepts = self.listener.as_ref().filter(|_| self.retry_at.is_none());
@@ -159,10 +149,6 @@ impl Thread {
         Ok(Events { stops: is_ready(0), is_alarmed: is_ready(1), comes, speaks })
     }
 
-    fn note(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
     fn is_due(&self) -> bool {
         self.retry_at.is_none_or(|at| at <= Instant::now())
     }
@@ -171,7 +157,7 @@ impl Thread {
     fn connect(&mut self) {
         match connect(&self.options.path) {
             Ok(socket) => {
-                self.note(|status| status.unreachable = None);
+                self.reports.note(|status| status.unreachable = None);
                 self.begin(socket);
             }
             Err(error) => {
@@ -184,7 +170,7 @@ impl Thread {
                     Errno::ACCESS => "netvmd may not write to it: change its owner or mode".to_owned(),
                     error => error.to_string(),
                 };
-                self.note(|status| status.unreachable = Some(why));
+                self.reports.note(|status| status.unreachable = Some(why));
                 self.retry_later();
             }
         }
@@ -204,7 +190,7 @@ impl Thread {
         match self.listener.as_ref().map(Listener::accept) {
             Some(Accepted::Connection(socket)) => match &self.peer {
                 Some(holder) => {
-                    self.refused_peers.note(Peer::of(&socket), Peer::of(&holder.channel));
+                    self.reports.refused_peers.note(Peer::of(&socket), Peer::of(&holder.channel));
                     let text = "another peer is connected".to_owned();
                     let _ = Channel::from(socket).send(&Message::Disconnect { text }, None);
                 }
@@ -255,7 +241,7 @@ impl Thread {
             peer.channel.send(&message, fd.as_ref().map(AsFd::as_fd))?;
         }
         if is_up {
-            self.note(|status| {
+            self.reports.note(|status| {
                 status.connections = status.connections.wrapping_add(1);
                 (status.is_connected, status.fault) = (true, None);
             });
@@ -285,7 +271,7 @@ impl Thread {
             // It may have gone already.
             let _ = peer.channel.send(&Message::Disconnect { text }, None);
         }
-        self.note(|status| {
+        self.reports.note(|status| {
             status.is_connected = false;
             if let End::Fault(fault) = end {
                 status.note_fault(fault.clone());

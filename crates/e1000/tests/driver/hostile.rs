@@ -4,8 +4,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netvm_e1000::{Doorbells, Fault, OpenError, Options, Port};
-use netvm_guest_socket::BindError;
+use netvm_e1000::{Doorbells, Fault, Options, Port};
+use netvm_guest_socket::{BindError, ServeError};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -189,7 +189,7 @@ fn a_socket_belongs_to_one_port() {
         mac: MAC,
         doorbells: Doorbells::Mapped,
     };
-    assert!(matches!(Port::open(&options), Err(OpenError::Socket { problem: BindError::InUse, .. })));
+    assert!(matches!(Port::open(&options), Err(ServeError::Socket { problem: BindError::InUse, .. })));
     let Card { port, path, .. } = card;
     drop(port);
     assert!(!path.exists());

@@ -2,6 +2,7 @@
 
 mod kernel_interface;
 mod problem;
+mod reported;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub use kernel_interface::{InterfaceState, InterfaceView};
 pub(super) use kernel_interface::{KernelInterface, has_device, mtu};
 pub(crate) use kernel_interface::{closed_interface, device_node};
 pub use problem::{OpenError, OpenProblem};
+pub(super) use reported::Reported;
 
 /// The control side of an open port. The defaults are right for a port without a device.
 pub(crate) trait Control: Send {

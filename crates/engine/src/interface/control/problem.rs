@@ -36,7 +36,7 @@ pub enum OpenProblem {
     Counter(std::io::Error),
     /// The socket of an e1000 card.
     #[error(transparent)]
-    E1000(#[from] netvm_e1000::OpenError),
+    E1000(#[from] netvm_guest_socket::ServeError),
     /// The memif socket.
     #[error(transparent)]
     Memif(#[from] netvm_memif::OpenError),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use netvm_e1000::{Counts, Fault, Model, Options, Port};
 use netvm_model::{CardModel, Doorbells};
 
-use super::control::{Control, OpenProblem, Opened, Opening, PortMode};
+use super::control::{Control, OpenProblem, Opened, Opening, PortMode, Reported};
 use device::E1000Device;
 
 /// Whether guests run on KVM here: see [`note_kvm`].
@@ -24,8 +24,8 @@ pub fn note_kvm(is_usable: bool) {
 /// The control side.
 struct Card {
     port: Port,
-    /// Counts that were reported: faults of the guest, refused guests.
-    reported: [u32; 2],
+    /// Faults of the guest, and refused guests.
+    reported: Reported<2>,
 }
 
 impl Control for Card {
@@ -39,12 +39,8 @@ impl Control for Card {
 
     fn new_fault(&mut self) -> Option<String> {
         let (status, (refused_peers, refused_peer)) = (self.port.status(), self.port.refused());
-        let now = [status.faults, refused_peers];
-        let before = std::mem::replace(&mut self.reported, now);
-        let fault = status.fault.filter(|_| before[0] != now[0]).map(text_of);
-        fault.or_else(|| {
-            refused_peer.filter(|_| before[1] != now[1]).map(|refused_peer| refused_peer.to_string())
-        })
+        let fault = (status.faults, status.fault.map(text_of));
+        self.reported.first_new([fault, (refused_peers, refused_peer.map(|peer| peer.to_string()))])
     }
 
     fn notes(&self) -> Vec<String> {
@@ -89,7 +85,7 @@ pub(super) fn open(
         driver: format!("e1000 over vfio-user, doorbells {how}"),
         fallback: port.unkept().map(unkept),
     };
-    Ok(Opened::of_one(opening, device, mode, Card { port, reported: [0; 2] }))
+    Ok(Opened::of_one(opening, device, mode, Card { port, reported: Reported::new() }))
 }
 
 fn text_of(fault: Fault) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use netvm_memif::{Fault, Options, Port, Role};
 use netvm_model::{MemifConfig, MemifRole};
 
-use super::control::{Control, OpenProblem, Opened, Opening, Queues};
+use super::control::{Control, OpenProblem, Opened, Opening, Queues, Reported};
 use device::MemifDevice;
 
 /// The control side.
@@ -15,8 +15,8 @@ struct Memif {
     port: Port,
     /// The socket, if its peer creates it.
     server: Option<String>,
-    /// Counts that were reported: faults of the peer, refused peers.
-    reported: [u32; 2],
+    /// Faults of the peer, and refused peers.
+    reported: Reported<2>,
 }
 
 impl Control for Memif {
@@ -30,12 +30,8 @@ impl Control for Memif {
 
     fn new_fault(&mut self) -> Option<String> {
         let (status, (refused_peers, refused_peer)) = (self.port.status(), self.port.refused());
-        let now = [status.faults, refused_peers];
-        let before = std::mem::replace(&mut self.reported, now);
-        let fault = status.fault.as_ref().filter(|_| before[0] != now[0]).map(text_of);
-        fault.or_else(|| {
-            refused_peer.filter(|_| before[1] != now[1]).map(|refused_peer| refused_peer.to_string())
-        })
+        let fault = (status.faults, status.fault.as_ref().map(text_of));
+        self.reported.first_new([fault, (refused_peers, refused_peer.map(|peer| peer.to_string()))])
     }
 
     fn notes(&self) -> Vec<String> {
@@ -69,7 +65,7 @@ pub(super) fn open(opening: &Opening<'_>, config: &MemifConfig) -> Result<Opened
         queues.push((worker, Box::new(MemifDevice::new(queue, Arc::clone(memory)))));
     }
     let server = (role == Role::Client).then(|| config.path.display().to_string());
-    Ok(Opened::new(queues, mode, Memif { port, server, reported: [0; 2] }))
+    Ok(Opened::new(queues, mode, Memif { port, server, reported: Reported::new() }))
 }
 
 fn text_of(fault: &Fault) -> String {

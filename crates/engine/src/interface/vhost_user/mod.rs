@@ -8,14 +8,14 @@ use std::sync::Arc;
 use dpdk::{DmaChannel, DmaChannelStats, VhostMode, VhostOptions, VhostPort, VhostRefusal};
 use netvm_model::{self as model, VhostDma};
 
-use super::control::{Control, OpenProblem, Opened, Opening, PortMode, Queues};
+use super::control::{Control, OpenProblem, Opened, Opening, PortMode, Queues, Reported};
 use device::VhostDevice;
 
 /// The control side.
 struct VhostUser {
     port: VhostPort,
-    /// Counts of guest faults that were reported: truncated memory, refused messages, refused guests.
-    reported: [u32; 3],
+    /// Faults of guests: truncated memory, refused messages, refused guests.
+    reported: Reported<3>,
 }
 
 impl Control for VhostUser {
@@ -38,15 +38,11 @@ impl Control for VhostUser {
     fn new_fault(&mut self) -> Option<String> {
         let ((refusals, why), (refused_peers, refused_peer)) =
             (self.port.refusals(), self.port.refused_peers());
-        let now = [self.port.truncations(), refusals, refused_peers];
-        let before = std::mem::replace(&mut self.reported, now);
-        if before[0] != now[0] {
-            return Some(SHRUNK.to_owned());
-        }
-        let why = why.filter(|_| before[1] != now[1]).map(|why| refused(&why));
-        why.or_else(|| {
-            refused_peer.filter(|_| before[2] != now[2]).map(|refused_peer| refused_peer.to_string())
-        })
+        self.reported.first_new([
+            (self.port.truncations(), Some(SHRUNK.to_owned())),
+            (refusals, why.map(|why| refused(&why))),
+            (refused_peers, refused_peer.map(|peer| peer.to_string())),
+        ])
     }
 
     fn notes(&self) -> Vec<String> {
@@ -88,7 +84,7 @@ pub(super) fn open(
         let (worker, memory) = opening.queue(n);
         queues.push((worker, Box::new(VhostDevice::new(queue, Arc::clone(memory)))));
     }
-    Ok(Opened::new(queues, PortMode { driver, fallback }, VhostUser { port, reported: [0; 3] }))
+    Ok(Opened::new(queues, PortMode { driver, fallback }, VhostUser { port, reported: Reported::new() }))
 }
 
 const SHRUNK: &str =
