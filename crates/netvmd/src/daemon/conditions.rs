@@ -2,7 +2,7 @@
 //! a rule that begins or ends to apply is a change of rules like any other.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_engine::{Engine, InstanceState, InstanceView};
@@ -15,9 +15,24 @@ use crate::runtime::lock;
 /// Loads of the roles that have NFs, in percent.
 pub(crate) type Loads = BTreeMap<RoleId, f32>;
 
+/// What a running configuration follows, as of one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    /// The configuration.
+    pub(crate) host: Arc<Host>,
+    /// The loads.
+    pub(crate) loads: Arc<Loads>,
+}
+
+impl Measured {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self { host: engine.shared_host(), loads: Arc::new(loads(engine)) }
+    }
+}
+
 /// The loads of roles: of each NF that gets new flows the fullest of its rings in the last second, and the mean
 /// of those.
-pub(crate) fn loads(engine: &Engine) -> Loads {
+fn loads(engine: &Engine) -> Loads {
     let mut sums: BTreeMap<RoleId, (f32, f32)> = BTreeMap::new();
     let has_packets = |nf: &InstanceView| {
         matches!(nf.state, InstanceState::Active | InstanceState::Hung) && !nf.is_draining

@@ -18,7 +18,7 @@ use netvm_model::Host;
 use tokio::sync::{MutexGuard, Notify};
 
 pub(crate) use apply::VM_START_TIMEOUT;
-pub(crate) use conditions::loads;
+pub(crate) use conditions::{Conditions, Measured};
 pub(crate) use configuration::{ApplyError, Configuration, First};
 pub(crate) use connection_log::{ConnectionEvents, ConnectionLog, LogCounts};
 pub(crate) use flows::FlowExport;

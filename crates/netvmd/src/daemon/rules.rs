@@ -14,11 +14,11 @@ use netvm_api::{EventKind, Position};
 use netvm_config::ConfigError;
 use netvm_engine::{Compiler, Engine, Policy};
 use netvm_model::{Host, MAX_RULES, Rule, RuleId};
-use tokio::sync::{MutexGuard, Notify};
+use tokio::sync::{MutexGuard, Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ChangeLock;
-use super::conditions::{Conditions, loads};
+use super::conditions::{Conditions, Measured};
 use super::configuration::ApplyError;
 use crate::engine_thread::{EngineGone, EngineHandle};
 use crate::runtime::{blocking, in_background};
@@ -30,8 +30,6 @@ const COMPILE_DELAY: Duration = Duration::from_millis(200);
 const MAX_COMPILE_DELAY: Duration = Duration::from_secs(1);
 /// or at once after so many.
 const URGENT: usize = 128;
-/// How often it is checked which rules apply.
-const ADAPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A rule was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -231,23 +229,20 @@ impl Rules {
         Ok((host, policy.map_err(netvm_engine::ApplyError::from)?))
     }
 
-    /// Puts rules into force and out of it, as the clock and the loads of roles say, as long as the daemon runs.
-    pub(crate) async fn adapt(&self) {
-        loop {
-            sleep(ADAPT_INTERVAL).await;
-            if let Err(error) = self.follow_conditions().await {
+    /// Puts rules into force and out of it, as the clock and the loads of roles say, as long as these are measured.
+    pub(crate) async fn adapt(&self, mut measured: watch::Receiver<Measured>) {
+        while measured.changed().await.is_ok() {
+            let now = measured.borrow_and_update().clone();
+            if let Err(error) = self.follow_conditions(&now).await {
                 tracing::warn!("rules that apply now could not be put into force: {error}");
             }
         }
     }
 
-    async fn follow_conditions(&self) -> Result<(), RuleError> {
-        let measure = |engine: &mut Engine| {
-            Conditions::are_in(engine.host()).then(|| (engine.shared_host(), loads(engine)))
-        };
-        let Some((host, loads)) = self.engine.call(measure).await? else { return Ok(()) };
-        self.conditions.follow(&host, &loads, Instant::now());
-        if !self.conditions.differ(&host) {
+    async fn follow_conditions(&self, measured: &Measured) -> Result<(), RuleError> {
+        let Measured { host, loads } = measured;
+        self.conditions.follow(host, loads, Instant::now());
+        if !self.conditions.differ(host) {
             return Ok(());
         }
         let settle = |running: &Host| {

@@ -11,7 +11,7 @@ use netvm_fd_store::Store;
 use netvm_model::{Host, NfStart};
 
 use super::DaemonError;
-use super::adapt::scale;
+use super::adapt::adapt;
 use super::mapping_key::mapping_key;
 use super::reconcile::reconcile;
 use super::rundir::RunDir;
@@ -107,9 +107,8 @@ impl RunningDaemon {
     async fn until_end(&mut self, signals: &mut Signals) -> Result<(), DaemonError> {
         let daemon = &self.daemon;
         let work = async {
-            let rules = daemon.rules();
-            let adapts = async { tokio::join!(rules.adapt(), scale(daemon)) };
-            tokio::join!(rules.keep_compiled(), adapts, reconcile(daemon), api::follow(daemon));
+            let compiles = daemon.rules().keep_compiled();
+            tokio::join!(compiles, adapt(daemon), reconcile(daemon), api::follow(daemon));
         };
         tokio::pin!(work);
         loop {
