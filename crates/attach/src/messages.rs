@@ -1,5 +1,6 @@
-//! Messages on the socket of an attached NF: between NFs of a trust group, by way of netvmd, and from netvmd. Nothing
-//! of this is on the packet path. Nobody waits for a receiver: what does not fit into its socket is lost, and counted.
+//! Messages on the socket of an attached NF, or in the mailbox of one in a VM: between NFs of a trust group, by way of
+//! netvmd, and from netvmd. Nothing of this is on the packet path. Nobody waits for a receiver: what does not fit into
+//! its socket is lost, and counted.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -62,15 +63,32 @@ pub enum Message {
     Unknown,
 }
 
+/// A message as bytes.
+///
+/// # Errors
+/// [`AttachError::Protocol`] if it is too long.
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, AttachError> {
+    let body = serde_json::to_vec(message).map_err(|e| AttachError::Protocol(e.to_string()))?;
+    if body.len() > MAX_MESSAGE {
+        return Err(AttachError::Protocol(format!("a message of {} bytes is too long", body.len())));
+    }
+    Ok(body)
+}
+
+/// A message of these bytes.
+///
+/// # Errors
+/// [`AttachError::Protocol`] if they are none.
+pub fn decode<M: DeserializeOwned>(body: &[u8]) -> Result<M, AttachError> {
+    serde_json::from_slice(body).map_err(|e| AttachError::Protocol(e.to_string()))
+}
+
 /// Sends a message without waiting. Returns whether there was room for it.
 ///
 /// # Errors
 /// As for [`send`](crate::send).
 pub fn try_send<M: Serialize>(socket: impl AsFd, message: &M) -> Result<bool, AttachError> {
-    let body = serde_json::to_vec(message).map_err(|e| AttachError::Protocol(e.to_string()))?;
-    if body.len() > MAX_MESSAGE {
-        return Err(AttachError::Protocol(format!("a message of {} bytes is too long", body.len())));
-    }
+    let body = encode(message)?;
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let parts = [IoSlice::new(&body)];
     match rustix::net::sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
@@ -94,9 +112,7 @@ pub fn try_receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<Option<M>, 
     };
     match body.get(..length) {
         Some([]) => Err(AttachError::Closed),
-        Some(body) => {
-            serde_json::from_slice(body).map(Some).map_err(|e| AttachError::Protocol(e.to_string()))
-        }
+        Some(body) => decode(body).map(Some),
         None => Err(AttachError::Protocol(format!("a message of {length} bytes is too long"))),
     }
 }

@@ -13,6 +13,7 @@ use netvm_region::{
 
 use crate::endpoint::Endpoint;
 use crate::ivshmem::{self, Devices, IvshmemError};
+use crate::shared::messages::Transport;
 use crate::shared::{Eventfds, Memories, Shared, Stop, Waiting};
 
 /// Why an NF could not attach, or ended.
@@ -140,7 +141,7 @@ impl Attachment {
     /// Maps the memories that the engine passed.
     pub(crate) fn from_fds(
         fds: Fds<OwnedFd>,
-        socket: Option<OwnedFd>,
+        transport: Transport,
         waiting: Waiting,
         stop: Stop,
     ) -> Result<Self, Error> {
@@ -150,7 +151,7 @@ impl Attachment {
         }
         let eventfds = Eventfds::Events { workers: fds.workers, nf_threads: fds.nf_threads };
         Self::over(
-            Memories { control, table: fds.table, regions: fds.regions, eventfds, socket },
+            Memories { control, table: fds.table, regions: fds.regions, eventfds, transport },
             waiting,
             stop,
         )
@@ -158,7 +159,7 @@ impl Attachment {
 
     /// Maps the regions and the next-hop table, from a socket or from PCI devices.
     pub(crate) fn over(memories: Memories, waiting: Waiting, stop: Stop) -> Result<Self, Error> {
-        let Memories { control, table, regions, eventfds, socket } = memories;
+        let Memories { control, table, regions, eventfds, transport } = memories;
         let header = *control.header();
         if regions.len() != usize::from(header.regions) {
             return Err(ControlError::Unsound("number of regions").into());
@@ -166,7 +167,7 @@ impl Attachment {
         let regions = regions.into_iter().zip(&header.geometries);
         let regions = regions.map(|(fd, geometry)| Region::open("region", fd, *geometry));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let shared = Arc::new(Shared { control, regions, eventfds, socket, stop });
+        let shared = Arc::new(Shared { control, regions, eventfds, transport, stop });
         let mut endpoints = Vec::new();
         for thread in 0..header.threads {
             let table = table.try_clone().map_err(AttachError::from)?;
@@ -201,7 +202,8 @@ pub fn attach(options: &Options) -> Result<Attachment, Error> {
     };
     let fds = netvm_attach::handshake(&socket, &hello)?;
     let ready = socket.as_fd().try_clone_to_owned().map_err(AttachError::from)?;
-    let attachment = Attachment::from_fds(fds, Some(socket), options.waiting, options.stop.clone())?;
+    let attachment =
+        Attachment::from_fds(fds, Transport::Socket(socket), options.waiting, options.stop.clone())?;
     netvm_attach::send(&ready, &Ready { pid: std::process::id() }, &[])?;
     if options.messages {
         netvm_attach::send(&ready, &Request::Subscribe, &[])?;
@@ -221,6 +223,10 @@ fn attach_in_vm(options: &Options) -> Result<Attachment, Error> {
     let map = || {
         ivshmem::check_processors()?;
         let memories = devices.into_memories(Control::open(control)?)?;
+        if options.messages {
+            // Without a mailbox, there are none.
+            let _ = memories.transport.send(&memories.control, &Request::Subscribe);
+        }
         Attachment::over(memories, options.waiting, options.stop.clone())
     };
     let outcome = map();

@@ -25,7 +25,7 @@ use self::backoff::{Backoff, MAX_SLEEP, MAX_SLEEP_WHILE_FULL, Step};
 use self::outbox::Kit;
 use crate::packet::Verdict;
 use crate::rx_rings::RxRings;
-use crate::shared::messages::{self, MessageError, Outgoing};
+use crate::shared::messages::{MessageError, Outgoing};
 use crate::shared::{Shared, Stop, Waiting};
 use crate::tx_rings::TxRings;
 
@@ -198,12 +198,12 @@ impl Endpoint {
     /// # Errors
     /// [`MessageError`]; it was not sent.
     pub fn send_message(&self, message: Outgoing) -> Result<(), MessageError> {
-        messages::send(self.shared.socket.as_ref(), &message.into())
+        self.shared.transport.send(&self.shared.control, &message.into())
     }
 
     /// The next message, if there is one and the NF takes messages ([`crate::Options::messages`]). Does not wait.
     pub fn next_message(&mut self) -> Option<Message> {
-        messages::next(self.shared.socket.as_ref())
+        self.shared.transport.next(&self.shared.control)
     }
 
     /// Publishes the NF's own counters, in the order of [`crate::Options::counters`].

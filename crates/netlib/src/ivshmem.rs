@@ -9,18 +9,22 @@
 //!     resource2    the memory: control, next-hop table or region, by its first words (netvm_region::Kind)
 //! ```
 //!
-//! The control memory replaces the socket of a process: its header has the NF's identity, and in a ready message the NF
-//! reports that it is ready, or why not.
+//! The control memory replaces the socket of a process: its header has the NF's identity, in a ready message the NF
+//! reports that it is ready, or why not, and a mailbox carries messages.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-use netvm_region::{Control, GROUP_LAYOUT, Kind, LAYOUT_VERSION, Mapping, NotifyMode, OLDEST_LAYOUT};
+use netvm_region::{
+    Control, GROUP_LAYOUT, Kind, LAYOUT_VERSION, Mailbox, Mapping, NotifyMode, OLDEST_LAYOUT, Side,
+};
 
 use crate::shared::doorbell::Doorbell;
+use crate::shared::messages::Transport;
 use crate::shared::{Eventfds, Memories};
 
 mod wake_line;
@@ -168,7 +172,9 @@ impl Devices {
                 Eventfds::Doorbell(self.doorbell(usize::from(header.workers))?, own)
             }
         };
-        Ok(Memories { control, table, regions, eventfds, socket: None })
+        let mailbox = Mailbox::of(&control, Side::Nf);
+        let transport = mailbox.map_or(Transport::None, |mailbox| Transport::Mailbox(Mutex::new(mailbox)));
+        Ok(Memories { control, table, regions, eventfds, transport })
     }
 
     fn doorbell(&self, workers: usize) -> Result<Doorbell, IvshmemError> {

@@ -15,6 +15,7 @@ pub(crate) mod doorbell;
 pub(crate) mod messages;
 
 use doorbell::Doorbell;
+use messages::Transport;
 
 /// How an NF thread waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -58,7 +59,7 @@ pub(crate) struct Memories {
     pub(crate) table: OwnedFd,
     pub(crate) regions: Vec<OwnedFd>,
     pub(crate) eventfds: Eventfds,
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) transport: Transport,
 }
 
 /// The mappings and descriptors of an NF.
@@ -67,9 +68,8 @@ pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) regions: Vec<Region>,
     pub(crate) eventfds: Eventfds,
-    /// The connection, which closes when the engine ends. `None` in the simulator, and in a VM, which ends with the
-    /// engine.
-    pub(crate) socket: Option<OwnedFd>,
+    /// What messages go over. The socket also shows the end of netvmd; a VM ends with it.
+    pub(crate) transport: Transport,
     pub(crate) stop: Stop,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Waking {
 impl Shared {
     /// Whether the engine closed its end of the socket.
     pub(crate) fn engine_is_gone(&self) -> bool {
-        let Some(socket) = &self.socket else { return false };
+        let Some(socket) = self.transport.socket() else { return false };
         let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
         poll(&mut fds, Some(&Timespec::default())).is_ok() && is_closed(&fds[0])
     }
@@ -102,12 +102,12 @@ impl Shared {
     /// Sleeps until woken, until the engine is gone, or for `longest`.
     pub(crate) fn sleep(&self, wake: &OwnedFd, longest: Duration) -> Waking {
         let timeout = Timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos().into() };
-        let socket = self.socket.as_ref().map_or(wake.as_fd(), AsFd::as_fd);
+        let socket = self.transport.socket().map_or(wake.as_fd(), AsFd::as_fd);
         let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&socket, PollFlags::RDHUP)];
         // An error (a signal) ends the sleep early, which is harmless.
         let _ = poll(&mut fds, Some(&timeout));
         let is_signalled = fds[0].revents().contains(PollFlags::IN);
-        Waking { is_signalled, engine_is_gone: self.socket.is_some() && is_closed(&fds[1]) }
+        Waking { is_signalled, engine_is_gone: self.transport.socket().is_some() && is_closed(&fds[1]) }
     }
 }
 

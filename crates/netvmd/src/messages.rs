@@ -1,15 +1,17 @@
 //! Messages between NFs of a trust group, and from netvmd to NFs. In: requests of attached NFs, on the threads of their
-//! connections. Out: messages in the sockets of others. A sender that sends too many loses them, and a receiver that
-//! reads too slowly does; nobody waits.
+//! connections, or of the tasks of VMs. Out: messages in the sockets and mailboxes of others. A sender that sends too
+//! many loses them, and a receiver that reads too slowly does; nobody waits.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use netvm_attach::messages::{MAX_PAYLOAD, Message, Request, try_send};
+use netvm_attach::AttachError;
+use netvm_attach::messages::{MAX_PAYLOAD, Message, Request, decode, encode, try_send};
 use netvm_engine::InstanceId;
 use netvm_model::{GroupId, RoleId};
+use netvm_region::{BrokenMailbox, Control, Mailbox, Side};
 
 use crate::events::{Bucket, Rate};
 use crate::runtime::lock;
@@ -19,17 +21,60 @@ const RATE: Rate = Rate { burst: 200, interval: Duration::from_millis(10) };
 
 /// Role and trust group of an attached NF, by which messages find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Of {
+pub(crate) struct Address {
     pub(crate) role: String,
     pub(crate) number: RoleId,
     pub(crate) group: GroupId,
 }
 
+/// How messages get to an NF.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    /// Its attach socket.
+    Socket(Arc<OwnedFd>),
+    /// In a VM, its control memory.
+    Mailbox(Arc<GuestMailbox>),
+}
+
+/// The mailbox of an NF in a VM.
+#[derive(Debug)]
+pub(crate) struct GuestMailbox {
+    control: Arc<Control>,
+    mailbox: Mutex<Mailbox>,
+}
+
+impl GuestMailbox {
+    /// The one in this memory, for the first time.
+    pub(crate) fn of(control: Arc<Control>) -> Option<Self> {
+        let mailbox = Mutex::new(Mailbox::of(&control, Side::Engine)?);
+        Some(Self { control, mailbox })
+    }
+
+    fn try_send(&self, message: &Message) -> Result<bool, AttachError> {
+        Ok(lock(&self.mailbox).send(&self.control, &encode(message)?))
+    }
+
+    /// What the NF has sent next.
+    pub(crate) fn receive(&self) -> Result<Option<Request>, MailError> {
+        let body = lock(&self.mailbox).receive(&self.control)?;
+        Ok(body.map(|body| decode(&body)).transpose()?)
+    }
+}
+
+/// What an NF in a VM has sent is no message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MailError {
+    #[error(transparent)]
+    Broken(#[from] BrokenMailbox),
+    #[error(transparent)]
+    NoMessage(#[from] AttachError),
+}
+
 /// An attached NF.
 #[derive(Debug)]
 pub(crate) struct Member {
-    of: Of,
-    socket: Arc<OwnedFd>,
+    address: Address,
+    transport: Transport,
     takes_messages: bool,
     sends: Bucket,
     /// The load that it was told last.
@@ -37,13 +82,23 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(of: Of, socket: Arc<OwnedFd>) -> Self {
-        Self { of, socket, takes_messages: false, sends: Bucket::new(RATE, Instant::now()), load: None }
+    pub(crate) fn new(address: Address, transport: Transport) -> Self {
+        Self {
+            address,
+            transport,
+            takes_messages: false,
+            sends: Bucket::new(RATE, Instant::now()),
+            load: None,
+        }
     }
 
-    /// Sends it a message. Returns whether there was room. The socket of one that has gone closes by itself.
+    /// Sends it a message. Returns whether there was room. One that has gone takes none.
     fn tell(&self, message: &Message) -> bool {
-        !self.takes_messages || try_send(&*self.socket, message).unwrap_or(true)
+        let tell = || match &self.transport {
+            Transport::Socket(socket) => try_send(&**socket, message),
+            Transport::Mailbox(mailbox) => mailbox.try_send(message),
+        };
+        !self.takes_messages || tell().unwrap_or(true)
     }
 }
 
@@ -110,7 +165,7 @@ impl Messages {
     pub(crate) fn tell_loads(&self, load: impl Fn(RoleId) -> Option<f32>) {
         let hub = &mut *lock(&self.0);
         for member in hub.members.values_mut().filter(|member| member.takes_messages) {
-            let Some(percent) = load(member.of.number).map(|load| load.clamp(0.0, 100.0).round() as u8)
+            let Some(percent) = load(member.address.number).map(|load| load.clamp(0.0, 100.0).round() as u8)
             else {
                 continue;
             };
@@ -137,10 +192,10 @@ impl Messages {
 }
 
 impl Hub {
-    fn tell_those(&mut self, message: &Message, those: impl Fn(InstanceId, &Of) -> bool) -> u64 {
+    fn tell_those(&mut self, message: &Message, those: impl Fn(InstanceId, &Address) -> bool) -> u64 {
         let mut told = 0;
         for (id, member) in
-            self.members.iter().filter(|(id, member)| member.takes_messages && those(**id, &member.of))
+            self.members.iter().filter(|(id, member)| member.takes_messages && those(**id, &member.address))
         {
             if member.tell(message) {
                 told += 1;
@@ -160,10 +215,12 @@ impl Hub {
             self.counts.refused += 1;
             return;
         }
-        let Of { role, group, .. } = sender.of.clone();
+        let Address { role, group, .. } = sender.address.clone();
         let message = Message::FromNf { role, instance: id.0, version, payload };
         let full = self.counts.full;
-        let told = self.tell_those(&message, |other, of| other != id && of.role == to && of.group == group);
+        let told = self.tell_those(&message, |other, address| {
+            other != id && address.role == to && address.group == group
+        });
         if told == 0 && full == self.counts.full {
             self.counts.unreceived += 1;
         }
@@ -179,8 +236,8 @@ mod tests {
     /// An NF of a role and a group: its number, and its end of the socket.
     fn joined(hub: &Messages, id: u32, role: &str, group: u16) -> (InstanceId, OwnedFd) {
         let (here, there) = netvm_attach::pair().unwrap();
-        let of = Of { role: role.to_owned(), number: RoleId(id as u16), group: GroupId(group) };
-        hub.join(InstanceId(id), Member::new(of, Arc::new(here)));
+        let address = Address { role: role.to_owned(), number: RoleId(id as u16), group: GroupId(group) };
+        hub.join(InstanceId(id), Member::new(address, Transport::Socket(Arc::new(here))));
         (InstanceId(id), there)
     }
 

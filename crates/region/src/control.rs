@@ -9,11 +9,13 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Geometry, LAYOUT_VERSION, MAX_NF_THREADS, MapError, Mapping, OLDEST_LAYOUT, Pages, kind};
 
+mod mailbox;
 mod nf_counter;
 mod ready_message;
 mod stock;
 mod workers;
 
+pub use mailbox::{BrokenMailbox, MAX_MAIL, Mailbox, Side};
 pub use netvm_ids::{MAX_THREADS, MAX_WORKERS};
 pub use nf_counter::NfCounter;
 pub use ready_message::ReadyMessage;
@@ -41,6 +43,7 @@ const COMMAND_AT: u64 = 2048;
 ///  rings_at     rings             for each thread, for each worker that there can be: the ring to the NF, then the
 ///                                 ring from it
 ///  bytes        empty buffers     for each thread, for each worker: the ring of empty buffers; since layout 11
+///               mailbox           of an NF in a VM; see [`Mailbox`]
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -49,7 +52,6 @@ pub struct ControlHeader {
     layout: u32,
     /// Number of the NF's trust group.
     pub group: u32,
-    /// Bytes of the whole memory.
     /// Bytes without the rings of empty buffers.
     bytes: u64,
     rings_at: u64,
@@ -75,6 +77,8 @@ pub struct ControlHeader {
     stock_capacity: u32,
     /// What each thread may keep of each worker's buffers.
     quota: Quota,
+    /// Whether there is a mailbox: 0 or 1.
+    mailbox: u64,
 }
 
 /// Why control memory cannot be created or used.
@@ -164,6 +168,8 @@ pub struct Admission {
     pub worker_regions: Vec<u8>,
     /// The layout of each region.
     pub geometries: Vec<Geometry>,
+    /// The NF gets a mailbox, as it has no socket.
+    pub mailbox: bool,
 }
 
 impl Control {
@@ -176,6 +182,7 @@ impl Control {
         header.magic = kind::CONTROL;
         header.layout = admission.layout;
         header.quota = admission.quota;
+        header.mailbox = admission.mailbox.into();
         header.group = admission.group;
         header.role = admission.role;
         header.ring_capacity = admission.ring_capacity;
@@ -358,6 +365,7 @@ impl ControlHeader {
             return Err(ControlError::Unsound("ring capacity"));
         }
         self.check_quota()?;
+        self.check_mailbox()?;
         let mut expected = *self;
         expected.lay_out();
         if expected != *self {

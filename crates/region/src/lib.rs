@@ -21,8 +21,9 @@ mod sticky;
 mod table;
 
 pub use control::{
-    Admission, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS, MAX_REGIONS,
-    MAX_THREADS, MAX_WORKERS, NfCounter, NotifyMode, Quota, ReadyMessage,
+    Admission, BrokenMailbox, Command, Control, ControlError, ControlHeader, CounterBlock, MAX_COUNTERS,
+    MAX_MAIL, MAX_REGIONS, MAX_THREADS, MAX_WORKERS, Mailbox, NfCounter, NotifyMode, Quota, ReadyMessage,
+    Side,
 };
 pub use geometry::{Geometry, GeometryError, RegionSpec};
 pub use kind::Kind;

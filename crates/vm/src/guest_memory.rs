@@ -161,6 +161,7 @@ mod tests {
             workers: 1,
             worker_regions: vec![0],
             geometries: vec![geometry],
+            mailbox: false,
         };
         let control = Control::create("vm-test", &admission, None).unwrap();
         let table = Mapping::create("vm-test", 4096, Pages::Normal, None).unwrap();

@@ -8,7 +8,7 @@ use netvm_attach::{Fds, Hello};
 use netvm_flowmon::export::Heaviest;
 use netvm_model::{Host, RouterId};
 use netvm_policy::RuleId;
-use netvm_region::{LAYOUT_VERSION, MapError, NotifyMode, ReadyMessage};
+use netvm_region::{Control, LAYOUT_VERSION, MapError, NotifyMode, ReadyMessage};
 use netvm_router::Update;
 use netvm_vnet::LinkEvent;
 
@@ -100,6 +100,12 @@ impl Engine {
             self.activate(id);
         }
         Some(message)
+    }
+
+    /// The control memory of an NF in a VM, which has its mailbox; `None` for an unknown one.
+    #[must_use]
+    pub fn guest_control(&self, id: InstanceId) -> Option<Arc<Control>> {
+        self.nfs.control(id)
     }
 
     /// The descriptors to pass to an admitted NF; `None` for an unknown one.

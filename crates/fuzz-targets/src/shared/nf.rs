@@ -64,6 +64,7 @@ impl Host {
             workers: WORKERS.len() as u16,
             worker_regions: WORKERS.to_vec(),
             geometries: regions.iter().map(|region| *region.geometry()).collect(),
+            mailbox: false,
         };
         let control = Control::create("fuzz", &admission, None).expect("control memory");
         let mut table = TablePublisher::create("fuzz").expect("table memory");

@@ -166,7 +166,9 @@ pub unsafe extern "C" fn netlib_send_message(
             Err(MessageError::Full | MessageError::TooLong(_)) => {
                 Err(Failure::Plain(netlib_status::NETLIB_ERR_SPACE))
             }
-            Err(MessageError::NoSocket) => Err(Failure::Argument("there are no messages in a VM")),
+            Err(MessageError::Unsupported) => {
+                Err(Failure::Argument("netvmd has no messages for NFs in VMs: update it on the host"))
+            }
             Err(MessageError::Socket(_)) => Err(Failure::Plain(netlib_status::NETLIB_ERR_CONNECT)),
         }
     })

@@ -94,6 +94,7 @@ impl Host {
             workers: 1,
             worker_regions: vec![0],
             geometries: vec![*region.geometry()],
+            mailbox: false,
         };
         let control = Control::create("simulator", &admission, None)?;
         let mut table = Table::new_boxed();

@@ -16,7 +16,7 @@ use super::{MAX_PACKET, Outcome};
 use crate::attach::{Attachment, Error};
 use crate::endpoint::{BURST, Endpoint, ThreadContext};
 use crate::function::{NetworkFunction, exchange_messages};
-use crate::shared::messages::Outgoing;
+use crate::shared::messages::{Outgoing, Transport};
 use crate::shared::{Stop, Waiting};
 
 /// Interval of the NF's ticks.
@@ -52,7 +52,7 @@ impl Engine {
             nf_threads: copies(&passed.nf_threads)?,
         };
         let (socket, of_nf) = netvm_attach::pair().map_err(socket_error)?;
-        let attachment = Attachment::from_fds(fds, Some(of_nf), Waiting::Poll, Stop::default())?;
+        let attachment = Attachment::from_fds(fds, Transport::Socket(of_nf), Waiting::Poll, Stop::default())?;
         match attachment.into_endpoints().pop() {
             Some(endpoint) => Ok((Self { host, out: Vec::new(), withdrawn: 0, socket }, endpoint)),
             None => Err(Error::Control(ControlError::Unsound("simulator"))),

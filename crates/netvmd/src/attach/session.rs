@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Hold, SessionError};
 use crate::engine_thread::EngineHandle;
-use crate::messages::{Member, Of};
+use crate::messages::{Address, Member, Transport};
 
 /// Decides on an NF's admission: `Ok(true)` as a standby, `Err` with the reason of a refusal. Runs on the engine's
 /// thread.
@@ -161,7 +161,8 @@ fn attach(
     })?;
     if let Some((number, group)) = group {
         let socket = Arc::clone(connection.socket());
-        engine.messages().join(id, Member::new(Of { role: role.clone(), number, group }, socket));
+        let address = Address { role: role.clone(), number, group };
+        engine.messages().join(id, Member::new(address, Transport::Socket(socket)));
     }
     Ok(Attached { admitted, role, name, threads })
 }

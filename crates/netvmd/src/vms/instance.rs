@@ -1,8 +1,11 @@
 //! The engine's instance of an NF in a VM: admitted before the VM starts, ready when it has booted, removed after its
 //! end.
 
+mod messages;
+
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use netvm_attach::Fds;
@@ -13,6 +16,7 @@ use tokio::time::sleep;
 
 use super::spec::VmNfSpec;
 use crate::engine_thread::{EngineGone, EngineHandle};
+use messages::GuestMessages;
 
 /// Poll interval for a guest's ready message.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -42,6 +46,8 @@ pub(super) struct Instance<M> {
     /// The memory for QEMU.
     pub(super) memory: M,
     engine: EngineHandle,
+    /// Once it is ready.
+    messages: OnceLock<GuestMessages>,
 }
 
 /// Builds QEMU's memory from the engine's descriptors.
@@ -88,7 +94,7 @@ impl<M: Send + 'static> Instance<M> {
             }
         });
         let (id, memory) = admitted.await??;
-        Ok(Self { id, memory, engine: engine.clone() })
+        Ok(Self { id, memory, engine: engine.clone(), messages: OnceLock::new() })
     }
 
     /// Waits for the guest's ready message.
@@ -96,6 +102,9 @@ impl<M: Send + 'static> Instance<M> {
         let id = self.id;
         loop {
             if let Some(ready_message) = self.engine.call(move |engine| engine.guest_ready(id)).await? {
+                if let Some(messages) = GuestMessages::begin(&self.engine, id).await? {
+                    let _ = self.messages.set(messages);
+                }
                 return Ok(ready_message);
             }
             sleep(POLL_INTERVAL).await;

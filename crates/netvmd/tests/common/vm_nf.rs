@@ -5,6 +5,11 @@ use super::{Daemon, ENGINE, PROGRAM, forwarding_chain};
 
 /// The configuration of chain `a` and VM `box`, with further keys.
 pub fn config(image: &Image, notify: &str) -> String {
+    config_with(image, notify, "forward")
+}
+
+/// The same, with another NF in the VM.
+pub fn config_with(image: &Image, notify: &str, nf: &str) -> String {
     let folder = image.folder.0.display();
     let forwarding_chain = forwarding_chain("a", "").replace("rate = 5000", "rate = 500");
     format!(
@@ -15,7 +20,7 @@ pub fn config(image: &Image, notify: &str) -> String {
         notify = "{notify}"
         kernel = "{folder}/kernel"
         initrd = "{folder}/initrd"
-        append = "quiet panic=-1 {PROGRAM}=forward"
+        append = "quiet panic=-1 {PROGRAM}={nf}"
         memory = 160
         accel = "tcg"
         "#

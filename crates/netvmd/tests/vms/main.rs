@@ -6,6 +6,7 @@ mod common;
 mod disks;
 mod guests;
 mod libvirt;
+mod messages;
 mod nfs;
 
 use common::{Forward, PROGRAM};
@@ -15,6 +16,8 @@ use netlib::Options;
 #[test]
 fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
+        Ok("in-the-vm") => messages::run("b-nf"),
+        Ok("beside-the-vm") => messages::run("a-nf"),
         Ok("firewall") => netlib::run(&Options::new("firewall"), |_| guests::Firewall).unwrap(),
         Ok(_) => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
         Err(_) => {}

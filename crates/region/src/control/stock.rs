@@ -49,10 +49,15 @@ impl ControlHeader {
         self.stock_at = self.bytes;
     }
 
-    /// Bytes of the whole memory.
-    pub(super) fn all_bytes(&self) -> u64 {
+    /// Where these rings end.
+    pub(super) fn stock_end(&self) -> u64 {
         let pairs = u64::from(self.threads) * u64::from(self.workers);
         self.bytes + (pairs * u64::from(self.stock_stride)).next_multiple_of(4096)
+    }
+
+    /// Bytes of the whole memory.
+    pub(super) fn all_bytes(&self) -> u64 {
+        self.stock_end() + self.mailbox_bytes()
     }
 
     pub(super) const fn check_quota(&self) -> Result<(), ControlError> {

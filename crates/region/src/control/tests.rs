@@ -2,7 +2,7 @@ use super::*;
 use crate::RegionSpec;
 use netvm_ring::Descriptor;
 
-fn admission() -> Admission {
+pub(super) fn admission() -> Admission {
     Admission {
         layout: LAYOUT_VERSION,
         quota: Quota { allocate: 100, hold: 3 },
@@ -13,6 +13,7 @@ fn admission() -> Admission {
         workers: 3,
         worker_regions: vec![0, 1, 0],
         geometries: vec![Geometry::new(RegionSpec::default()).unwrap(); 2],
+        mailbox: false,
     }
 }
 
@@ -98,8 +99,8 @@ fn each_thread_gets_empty_buffers_by_rings_of_its_own_in_the_newest_layout_only(
         Control::create("control-test", &Admission { layout: 10, quota, ..admission() }, None).unwrap()
     };
     let (without, with) = (old(quota(10)), old(quota(11)));
-    let newer = size_of::<ControlHeader>() - 24;
-    assert_eq!(without.header().as_bytes()[newer..], [0; 24]);
+    let newer = size_of::<ControlHeader>() - 32;
+    assert_eq!(without.header().as_bytes()[newer..], [0; 32]);
     assert_eq!(without.header().as_bytes()[..newer], with.header().as_bytes()[..newer]);
     assert_eq!(u64::try_from(without.mapping.len()).unwrap(), with.header().bytes);
     assert!(opened(&without).unwrap().ring_of_buffers(0, 0).is_none());

@@ -209,6 +209,7 @@ impl Nfs {
             workers: workers.room() as u16,
             worker_regions: workers.regions().to_vec(),
             geometries: group.memories().iter().map(|memory| *memory.region().geometry()).collect(),
+            mailbox: guest.is_some(),
         };
         let control =
             Control::create(&hello.role, &admission, None).inspect_err(|_| group.release_nf_threads(mask))?;
@@ -284,6 +285,11 @@ impl Nfs {
             instance.counters = shown(counters);
         }
         Some(ready_message)
+    }
+
+    /// The control memory of an NF.
+    pub(crate) fn control(&self, id: InstanceId) -> Option<Arc<Control>> {
+        self.instances.get(&id).map(|instance| Arc::clone(&instance.control))
     }
 
     /// The descriptors to pass to an admitted NF.

@@ -143,6 +143,7 @@ impl Rig {
                 workers: 1,
                 worker_regions: vec![0],
                 geometries: vec![*self.memory.region().geometry()],
+                mailbox: false,
             };
             let control = Arc::new(Control::create("test", &admission, None).unwrap());
             let (to_nf, from_nf) = (control.ring_to_nf(0, 0), control.ring_from_nf(0, 0));
