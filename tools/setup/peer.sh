@@ -19,7 +19,7 @@ END
 
 case ${1:-} in
     # The drivers: it names a device of each bus.
-    grout) packages=(grout librte-net-null26 librte-mempool-ring26 librte-bus-fslmc26) suite=sid ;;
+    grout) packages=(grout librte-net-null26 librte-net-memif26 librte-mempool-ring26 librte-bus-fslmc26) suite=sid ;;
     haproxy | suricata) packages=("$1") suite=trixie ;;
     -h | --help) usage && exit ;;
     *) usage >&2 && exit 2 ;;

@@ -1,5 +1,9 @@
 //! Ports that share memory with DPDK's testpmd (memif): docs/how-to/memif.md, with its commands.
 
+mod frames;
+mod grout;
+mod libraries;
+
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,6 +14,7 @@ use std::time::{Duration, Instant};
 use netvm_api::{ApplyReply, Event, EventKind, PortInfo, Status, path};
 use rustix::process::Signal;
 
+use crate::common::hosts::within;
 use crate::common::page::blocks;
 use crate::common::{ADAPTIVE, Daemon, Folder, engine};
 
@@ -24,6 +29,11 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
         println!("SKIP: no {PROGRAM} (package dpdk-dev)");
         return None;
     }
+    exclusive()
+}
+
+/// The turn of a test without testpmd.
+fn exclusive() -> Option<MutexGuard<'static, ()>> {
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -56,6 +66,13 @@ impl Testpmd {
         let mut child = Self::spawn(command);
         let mut prompt = child.stdin.take().unwrap();
         prompt.write_all(commands.as_bytes()).unwrap();
+        Self { child, prompt }
+    }
+
+    /// Another program.
+    fn start_program(command: Command) -> Self {
+        let mut child = Self::spawn(command);
+        let prompt = child.stdin.take().unwrap();
         Self { child, prompt }
     }
 
