@@ -11,6 +11,7 @@
 //! - [`fragment`] cuts IPv4 packets into fragments.
 //! - [`segment`] splits TCP segments that are longer than packets; [`gro`] makes such segments of packets.
 //! - [`reply`] writes TCP resets and ICMP errors.
+//! - [`vxlan`] writes and reads the headers of tunnels.
 //! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] builds frames.
 //!
 //! Addresses, lengths and numbers are in host byte order everywhere except in the bytes of a frame.
@@ -28,6 +29,7 @@ pub mod reply;
 pub mod rewrite;
 pub mod segment;
 mod values;
+pub mod vxlan;
 
 pub use build::{BuildError, FrameBuilder};
 pub use flow::{ConnState, FiveTuple, FlowHasher, FlowKey, Fragment};

@@ -3,7 +3,9 @@
 mod connections;
 mod frames;
 mod nat64;
+mod vxlan;
 
 pub use connections::connections;
 pub use frames::{flow_names, wire_parse};
 pub use nat64::nat64;
+pub use vxlan::vxlan;

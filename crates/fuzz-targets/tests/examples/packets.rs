@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use netvm_wire::vxlan::{Outer, Vni};
 use netvm_wire::{EtherType, FrameBuilder, IpProto, MacAddr, TcpFlags, VlanId, checksum, parse};
 
 use crate::mutate::Random;
@@ -118,4 +119,29 @@ pub fn packets_to_translate() -> Vec<Vec<u8>> {
     let with_flags = |flags: u8| move |frame: &Vec<u8>| [&[flags, 60, 0, 1, 2, 3, 4][..], frame].concat();
     let examples = [0, 1, 2, 4, 6].map(|flags| frames.iter().map(with_flags(flags)).collect::<Vec<_>>());
     examples.concat()
+}
+
+/// Frames behind the outer headers of a tunnel, from the IP header on.
+pub fn datagrams_of_tunnels() -> Vec<Vec<u8>> {
+    let datagram = |frame: &Vec<u8>| {
+        let of = |[a, b]: [&str; 2]| {
+            let [source, destination] = [a, b].map(|text| text.parse::<std::net::IpAddr>().unwrap().into());
+            let vni = Vni::new(frame.len() as u32).unwrap();
+            let outer = Outer {
+                source,
+                destination,
+                ports: [50_000, 4789],
+                vni,
+                tos: 3,
+                ttl: 9,
+                may_fragment: false,
+            };
+            let mut packet = vec![0; outer.length()];
+            outer.write(frame.len(), &mut packet).unwrap();
+            packet.extend(frame);
+            packet
+        };
+        [of(["192.0.2.1", "192.0.2.2"]), of(["2001:db8::1", "2001:db8::2"])]
+    };
+    whole_frames().iter().flat_map(datagram).collect()
 }
