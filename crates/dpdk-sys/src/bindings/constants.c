@@ -84,6 +84,8 @@ void netvm_values(void)
 	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_L3_BITS);
 	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_L4_BITS);
 	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_SIZE_BITS);
+	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_OUTER_L3_BITS);
+	CONSTANT(netvm_offload_constant, NETVM_OFFLOAD_OUTER_L2_BITS);
 
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PAIRS);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_DEVICES);

@@ -13,6 +13,10 @@ const TX_OFFLOAD: usize = sys::NETVM_MBUF_OFF_TX_OFFLOAD as usize;
 const L2_BITS: u32 = sys::NETVM_OFFLOAD_L2_BITS;
 const L3_BITS: u32 = sys::NETVM_OFFLOAD_L3_BITS;
 const L4_BITS: u32 = sys::NETVM_OFFLOAD_L4_BITS;
+/// Where the length of a tunnel's link layer is.
+const OUTER_L2: u32 =
+    L2_BITS + L3_BITS + L4_BITS + sys::NETVM_OFFLOAD_SIZE_BITS + sys::NETVM_OFFLOAD_OUTER_L3_BITS;
+const OUTER_L2_BITS: u32 = sys::NETVM_OFFLOAD_OUTER_L2_BITS;
 
 /// A TCP segment or UDP datagram to be split into packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,7 @@ impl Accepts {
     #[must_use]
     pub fn takes(self, packet: &Mbuf) -> bool {
         match packet.oversized() {
+            Some(_) if packet.tunnel().is_some() => false,
             Some(Oversized { udp: true, .. }) => self.checksum && self.uso,
             Some(cut) => self.checksum && if cut.v6 { self.tso6 } else { self.tso4 },
             None => packet.nb_segs() == 1 && (self.checksum || packet.is_finished()),
@@ -136,7 +141,29 @@ impl Mbuf {
         self.set_pending(transport | ip, [sum.l2, sum.l3, 0], 0);
     }
 
-    /// Removes the marks of [`Mbuf::set_oversized`] and [`Mbuf::set_unfinished`].
+    /// Bytes of the link layer's headers of a tunnel, if the packet is in one and its pending offloads are those of the
+    /// packet within. The lengths `l2` of [`Oversized`] and [`Unfinished`] include the tunnel's headers.
+    #[must_use]
+    pub fn tunnel(&self) -> Option<u16> {
+        if self.is_finished() {
+            return None;
+        }
+        let l2 = (self.tx_offload() >> OUTER_L2 & ((1 << OUTER_L2_BITS) - 1)) as u16;
+        (l2 != 0).then_some(l2)
+    }
+
+    /// Marks a packet with pending offloads as one in a tunnel, whose link layer has `l2` bytes; 0: in none.
+    pub fn set_tunnel(&mut self, l2: u16) {
+        if self.is_finished() {
+            return;
+        }
+        let mask = ((1u64 << OUTER_L2_BITS) - 1) << OUTER_L2;
+        let lengths = self.tx_offload() & !mask | u64::from(l2) << OUTER_L2 & mask;
+        // SAFETY: as in `tx_offload`.
+        unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().write_unaligned(lengths) };
+    }
+
+    /// Removes the marks of [`Mbuf::set_oversized`], [`Mbuf::set_unfinished`] and [`Mbuf::set_tunnel`].
     pub fn forget_pending(&mut self) {
         let ip = sys::NETVM_OFFLOAD_IPV4 | sys::NETVM_OFFLOAD_IPV6;
         self.set_ol_flags(self.ol_flags() & !(sys::NETVM_OFFLOAD_ANY | ip));
@@ -184,12 +211,14 @@ impl Mbuf {
         // SAFETY: the end stays where it is, and the beginning is in the buffer: it ends where the replaced bytes did.
         unsafe { self.set_front(offset, in_first, whole) };
         if !self.is_finished() {
+            let outer = self.tunnel().map(|l2| l2.wrapping_add(added).wrapping_sub(old));
             let mask = (1u64 << L2_BITS) - 1;
             let lengths = self.tx_offload();
             let l2 = (lengths & mask).wrapping_add(added.into()).wrapping_sub(old.into());
             let lengths = lengths & !mask | l2 & mask;
             // SAFETY: as in `tx_offload`.
             unsafe { self.as_ptr().as_ptr().byte_add(TX_OFFLOAD).cast::<u64>().write_unaligned(lengths) };
+            outer.into_iter().for_each(|l2| self.set_tunnel(l2));
         }
         // SAFETY: just made room for them; see `copy_from`.
         unsafe { std::ptr::copy_nonoverlapping(new.as_ptr(), self.data(), new.len()) };
