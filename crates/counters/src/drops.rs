@@ -236,7 +236,7 @@ DropReason {
         "The port does not exist any more, or was closed while the packet waited in it.",
         "`netvm status` lists ports without link or interface.";
     ForwardingLoop = "forwarding-loop":
-        "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`) one after the other, or was one of \
+        "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`, `vxlan`) one after the other, or was one of \
          too many that did so at once: such ports form a loop.",
         "Remove the loop, or the port from L2 switching; `netvm events` and `netvm status` name ports that storm \
          control limits.";
@@ -246,6 +246,21 @@ DropReason {
     NoRouterInterface = "no-router-interface":
         "The virtual router has no interface on the packet's port and VLAN.",
         "Add an `[[router.interface]]` for the port and VLAN.";
+    NoVtepRoute = "no-vtep-route":
+        "The router of a `vxlan` port has no route to the remote VTEP, or does not know the MAC address of the next hop \
+         yet; or the port has no remote VTEP.",
+        "`netvm router show NAME --address VTEP` shows the route. netvmd has the router's kernel resolve the next hop.";
+    BadTunnelHeader = "bad-tunnel-header":
+        "The packet is for a VTEP of a `vxlan` port, but its VXLAN header or a length is invalid, it is a fragment, or it \
+         was marked on the way as having met congestion, which its sender does not understand (RFC 6040).",
+        "Find the sender: a capture at the port that received it. VTEPs must not send fragments: raise the MTU on the \
+         way.";
+    UnknownVni = "unknown-vni":
+        "The packet is for a VTEP of a `vxlan` port, but no port has its VNI.",
+        "Add a `vxlan` port with this `vni`, or correct the sender.";
+    UnknownVtep = "unknown-vtep":
+        "The packet is for a `vxlan` port, but comes from a server that is none of its VTEPs.",
+        "Add its address to `remote` of the port if it is one.";
     NotForRouter = "not-for-router":
         "The destination MAC address is not the router interface's.",
         "Nothing, if the link also carries other hosts' packets.";

@@ -278,6 +278,7 @@ pub(crate) fn connection(host: &Host, port: &PortConfig) -> Option<SendsTo> {
         SendsTo::Peer(peer) => host.port(peer)?.kind.info().sends_to == Some(SendsTo::Peer(port.id)),
         SendsTo::Bridge => true,
         SendsTo::Parent { port, .. } => host.port(port).is_some(),
+        SendsTo::Tunnel(router) => host.router(router).is_some(),
     };
     is_connected.then_some(to)
 }

@@ -47,7 +47,7 @@ pub use port::{
     Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
     Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, MemifConfig, MemifRole, OneQueue,
     PortConfig, PortKind, PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds,
-    SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode, VlanMode,
+    SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode, VlanMode, VxlanConfig,
 };
 pub use router::nat::{
     AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,

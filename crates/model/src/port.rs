@@ -12,10 +12,10 @@ mod kind;
 mod managed;
 mod memif;
 mod policy;
-mod socket;
 mod source;
+mod vxlan;
 
-pub use guest::{CardModel, Doorbells, VhostDma, VhostMode};
+pub use guest::{CardModel, Doorbells, SocketIds, SocketRights, VhostDma, VhostMode};
 pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 pub use keys::{Choice, Key, KeyValue};
 pub use kind::PortKind;
@@ -24,8 +24,8 @@ pub use memif::{MemifConfig, MemifRole};
 pub use policy::{
     AclDefault, Forward, Guard, MAX_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
-pub use socket::{SocketIds, SocketRights};
 pub use source::SourceConfig;
+pub use vxlan::VxlanConfig;
 
 /// Ethernet's payload, and netvm's default.
 pub const DEFAULT_MTU: u16 = 1500;

@@ -2,6 +2,8 @@
 //!
 //! A packet socket in a container can send any header: everything is checked against the packet.
 
+use std::ops::Range;
+
 /// A checksum is unfinished: its field holds the pseudo header's sum.
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -11,6 +13,8 @@ const GSO_UDP: u8 = 5;
 /// Flag: the packet met congestion (RFC 3168): a bit besides the type (RFC 3168).
 const GSO_ECN: u8 = 0x80;
 
+/// The protocol's number.
+const UDP: u8 = 17;
 /// Bytes of the Ethernet header without tags.
 const ETHERNET: usize = 14;
 /// Checksum fields of TCP and UDP, from the beginning of their headers.
@@ -84,6 +88,9 @@ pub struct Segments {
     pub udp: bool,
     /// Congestion on the way, for the receiver's kernel.
     pub ecn: bool,
+    /// Bytes of the Ethernet header of the datagram that the packet is in (VXLAN), whose headers then count as part of
+    /// the Ethernet header; 0: it is in none.
+    pub tunnel: u16,
 }
 
 /// A header that does not fit its packet.
@@ -123,8 +130,10 @@ pub fn pending(header: &Header, front: &[u8], length: usize) -> Result<Pending, 
         GSO_TCP_V4 => segments(header, front, length, Carries { v6: false, udp: false }),
         GSO_TCP_V6 => segments(header, front, length, Carries { v6: true, udp: false }),
         GSO_UDP => {
-            let version = front.get(ip_offset(front)?).ok_or(HeaderError::Contradiction)? >> 4;
-            segments(header, front, length, Carries { v6: version == 6, udp: true })
+            // Of the packet, or of one within: the header does not say it.
+            let v6 = front.get(ip_offset(front)?).ok_or(HeaderError::Contradiction)? >> 4 == 6;
+            let of = |v6| segments(header, front, length, Carries { v6, udp: true });
+            of(v6).or_else(|_| of(!v6))
         }
         kind => Err(HeaderError::Kind(kind)),
     }
@@ -140,31 +149,50 @@ struct Carries {
 fn segments(header: &Header, front: &[u8], length: usize, carries: Carries) -> Result<Pending, HeaderError> {
     let Carries { v6, udp } = carries;
     let wrong = HeaderError::Contradiction;
-    let l2 = ip_offset(front)?;
     let l4_at = usize::from(header.sum_from);
-    let l3 = l4_at.checked_sub(l2).ok_or(wrong)?;
-    let ip = front.get(l2..l4_at).ok_or(wrong)?;
-    let is_ip = if v6 {
-        l3 >= 40 && ip[0] >> 4 == 6
-    } else {
-        l3 >= 20 && ip[0] >> 4 == 4 && usize::from(ip[0] & 15) * 4 == l3
-    };
+    let outer = ip_offset(front)?;
+    let is_plain = is_ip(front, outer..l4_at, v6);
+    let l2 = if is_plain { outer } else { inner_ip_offset(front, outer).ok_or(wrong)? };
+    if !is_plain && !is_ip(front, l2..l4_at, v6) {
+        return Err(wrong);
+    }
+    let (l3, tunnel) = (l4_at - l2, if is_plain { 0 } else { outer as u16 });
     let l4 = if udp { 8 } else { usize::from(front.get(l4_at + 12).ok_or(wrong)? >> 4) * 4 };
     let sum_at = if udp { UDP_SUM } else { TCP_SUM };
     let least = if udp { 8 } else { 20 };
     let headers = l4_at + l4;
-    if !is_ip
-        || l4 < least
-        || header.sum_at != sum_at
-        || header.size == 0
-        || headers > length.min(front.len())
-    {
+    if l4 < least || header.sum_at != sum_at || header.size == 0 || headers > length.min(front.len()) {
         return Err(wrong);
     }
     // None exceeds a header's length field, or the front.
     let lengths = [l2 as u16, l3 as u16, l4 as u16];
     let ecn = header.gso_type & GSO_ECN != 0;
-    Ok(Pending::Segments(Segments { lengths, size: header.size, v6, udp, ecn }))
+    Ok(Pending::Segments(Segments { lengths, size: header.size, v6, udp, ecn, tunnel }))
+}
+
+/// Whether these bytes are an IP header.
+fn is_ip(front: &[u8], place: Range<usize>, v6: bool) -> bool {
+    let Some(ip) = front.get(place).filter(|ip| ip.len() >= 20) else { return false };
+    match ip[0] >> 4 {
+        // With extension headers, unless those of UDP follow at once.
+        6 => v6 && (ip.len() == 40 || ip.len() > 40 && ip[6] != UDP),
+        4 => !v6 && usize::from(ip[0] & 15) * 4 == ip.len(),
+        _ => false,
+    }
+}
+
+/// Where the IP header begins in a frame in a datagram of VXLAN, whose IP header is at `outer`.
+fn inner_ip_offset(front: &[u8], outer: usize) -> Option<usize> {
+    const UDP_AND_VXLAN: usize = 16;
+    let ip = front.get(outer..)?;
+    let (length, protocol) = match ip.first()? {
+        0x45 => (20, *ip.get(9)?),
+        first if first >> 4 == 6 => (40, *ip.get(6)?),
+        _ => return None,
+    };
+    let frame = outer + length + UDP_AND_VXLAN;
+    (protocol == UDP).then_some(())?;
+    Some(frame + ip_offset(front.get(frame..)?).ok()?)
 }
 
 /// Where the IP header begins: behind Ethernet's and up to two VLAN tags.
@@ -192,7 +220,7 @@ pub fn header_of(pending: Pending) -> Header {
             sum_at: at.saturating_sub(from),
             ..Header::default()
         },
-        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn }) => {
+        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn, .. }) => {
             let kind = match (udp, v6) {
                 (true, _) => GSO_UDP,
                 (false, true) => GSO_TCP_V6,
@@ -231,7 +259,7 @@ mod tests {
         fn what_is_written_is_read(v6: bool, udp: bool, ecn: bool, tags in 0usize..3, size in 1u16..) {
             let l2 = (ETHERNET + 4 * tags) as u16;
             let lengths = [l2, if v6 { 40 } else { 20 }, if udp { 8 } else { 20 }];
-            let segments = Pending::Segments(Segments { lengths, size, v6, udp, ecn });
+            let segments = Pending::Segments(Segments { lengths, size, v6, udp, ecn, tunnel: 0 });
             let sum = Pending::Checksum { from: l2 + lengths[1], at: l2 + lengths[1] + 6 };
             for pending in [segments, sum, Pending::Nothing] {
                 prop_assert_eq!(super::pending(&header_of(pending), &front(v6, tags), 60_000), Ok(pending));
@@ -256,8 +284,41 @@ mod tests {
     }
 
     #[test]
+    fn segments_in_datagrams_of_a_tunnel_are_found() {
+        for (outer_v6, tags, v6, udp) in [
+            (false, 0, false, false),
+            (true, 1, false, true),
+            (false, 2, true, false),
+            (true, 0, true, false),
+            (true, 0, true, true),
+        ] {
+            // The front has an IP header and 20 bytes more: those of UDP and VXLAN, and the inner frame in place of
+            // the rest.
+            let outer = 14 + 4 * tags;
+            let at = outer + if outer_v6 { 40 } else { 20 };
+            let mut bytes = front(outer_v6, tags);
+            bytes[outer + if outer_v6 { 6 } else { 9 }] = 17;
+            bytes.truncate(at + 16);
+            bytes.extend(front(v6, 0));
+            let lengths = [(at + 30) as u16, if v6 { 40 } else { 20 }, if udp { 8 } else { 20 }];
+            let found = Segments { lengths, size: 1400, v6, udp, ecn: false, tunnel: outer as u16 };
+            let header = header_of(Pending::Segments(found));
+            assert_eq!(pending(&header, &bytes, 60_000), Ok(Pending::Segments(found)));
+            // In another protocol there is no frame; IPv6 may have extension headers there.
+            bytes[outer + if outer_v6 { 6 } else { 9 }] = 47;
+            let otherwise = pending(&header, &bytes, 60_000);
+            assert_eq!(
+                otherwise == Err(HeaderError::Contradiction),
+                !(outer_v6 && (v6 || udp)),
+                "{otherwise:?}"
+            );
+        }
+    }
+
+    #[test]
     fn headers_that_lie_are_refused() {
-        let good = Segments { lengths: [14, 20, 20], size: 1448, v6: false, udp: false, ecn: false };
+        let good =
+            Segments { lengths: [14, 20, 20], size: 1448, v6: false, udp: false, ecn: false, tunnel: 0 };
         let good = header_of(Pending::Segments(good));
         let read = |header: Header| pending(&header, &front(false, 0), 60_000);
         assert!(matches!(read(good), Ok(Pending::Segments(_))));

@@ -109,7 +109,11 @@ impl Sample {
         }
         let lengths = [l2 as u16, (from - l2) as u16, (payload - from) as u16];
         let (v6, udp, size) = (self.v6, self.udp, self.size);
-        send(a, Pending::Segments(Segments { lengths, size, v6, udp, ecn: false }), &mut unfinished);
+        send(
+            a,
+            Pending::Segments(Segments { lengths, size, v6, udp, ecn: false, tunnel: 0 }),
+            &mut unfinished,
+        );
         let lengths = HeaderLengths { l2, l3: from - l2, l4: payload - from };
         let headers = SegmentHeaders { bytes: &whole[..payload], lengths, gso_type: GsoType { v6, udp } };
         let cut = Segmenter::new(headers, self.payload.len(), size);

@@ -80,6 +80,15 @@ impl<'a> Undelivered<'a> {
         self.error(self.destination, Reason::Prohibited, answer)
     }
 
+    /// Writes the ICMP error that the packet is longer than this MTU, from its destination; `None` also if routers may
+    /// cut the packet. Otherwise as [`Undelivered::error`].
+    #[must_use]
+    pub fn too_long(&self, mtu: u16, answer: &mut [u8]) -> Option<usize> {
+        const DF: u8 = 0x40;
+        let may_be_cut = self.source.is_ipv4() && self.headers.get(self.parsed.l3_offset() + 6)? & DF == 0;
+        if may_be_cut { None } else { self.error(self.destination, Reason::TooLong(mtu), answer) }
+    }
+
     fn builder(&self, from: IpAddr) -> FrameBuilder<'static> {
         let key = self.parsed.key();
         let builder = FrameBuilder::new(key.destination_mac, key.source_mac).ip(from, self.source);

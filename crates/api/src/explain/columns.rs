@@ -127,6 +127,10 @@ const LISTED: &[Column] = columns! {
          For a port: packets that the device or the kernel dropped and counted before the engine received them, \
          because the worker was too slow. For a source with a rate: packets that were due but not sent.";
     "TX DROPPED" of PORT STATS;
+    "VNI" of PORT: "The number of a `vxlan` port's network. The table is shown if there is such a port.";
+    "BY ROUTER" of PORT: "The virtual router that reaches the other servers of the network.";
+    "LOCAL" of PORT: "The address of this server's tunnel end point (VTEP).";
+    "REMOTE" of PORT: "The addresses of the other servers' tunnel end points.";
     "OF ROUTER" of PORT:
         "The router whose share of the worker includes the port, with the `weight` and `reserve` of the router; \
          shown if a router has a share. `-`: the port has its own share.";

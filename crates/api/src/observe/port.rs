@@ -34,8 +34,24 @@ netvm_counters::port! { shown! {
         /// The queues of its shaper (`qos`), in the order of the configuration; empty: it has none.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub tx_queues: Vec<TxQueueInfo>,
+        /// Its tunnels to other servers; `None`: it has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub tunnel: Option<TunnelInfo>,
     }
 } }
+
+/// The tunnels of a port (VXLAN).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TunnelInfo {
+    /// The number of the network.
+    pub vni: u32,
+    /// The virtual router that reaches the other servers.
+    pub router: String,
+    /// The address of this server's tunnel end point (VTEP).
+    pub local: String,
+    /// The VTEPs of the other servers.
+    pub remote: Vec<String>,
+}
 
 /// A worker that has queues of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -135,6 +135,10 @@ pub enum StepKind {
     TagPushed,
     /// Its VLAN tag is taken off by the port that receives it, of kind `vlan`.
     TagPopped,
+    /// Outer headers were put before it, which lead to a remote VTEP (`vxlan`).
+    Encapsulated,
+    /// Its outer headers were taken off.
+    Decapsulated,
     /// NAT changed its source or destination, by the NAT rule that is given.
     Translated,
     /// A rule chose its queue.

@@ -12,6 +12,7 @@ use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
 
 mod publish;
+mod tunnels;
 
 /// The fields that select an interface for a packet: within a router, and between routers.
 #[derive(PartialEq, Eq, Hash)]
@@ -31,6 +32,7 @@ const ANY: (&str, &str) = (
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     publish::check(findings, file, host);
+    tunnels::check(findings, file, host);
     let mut seen = HashMap::new();
     for (router, place) in host.routers.iter().zip(file.items("router")) {
         for (interface, place) in router.interfaces.iter().zip(place.items("interface")) {

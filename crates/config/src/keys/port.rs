@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_model::{
-    DEFAULT_MTU, FRAME_HEADER, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig,
-    PortKind, Publish, SocketRights, VhostDma,
+    FRAME_HEADER, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig, PortKind,
+    Publish, SocketRights, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -14,7 +14,7 @@ use toml::de::DeValue;
 use crate::syntax::field::{self, FieldError};
 use crate::syntax::form::{
     Addresses, Flag, InGroup, List, Name, Number, OneOrMore, OnlyIf, Optional, Plain, PowerOfTwo, Spanned,
-    TEXTS, Text, ToPort, UnlessDefault, Vlan, one_of, text,
+    TEXTS, Text, ToPort, ToRouter, UnlessDefault, Vlan, one_of, text,
 };
 use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
@@ -55,9 +55,9 @@ impl Keys for PortConfig {
             let form = "kind = \"e1000\", or \"vhost-user\" or \"memif\" as a server";
             table.others(form, |table| self.socket.keys(table));
         }
-        let KindInfo { needed_mtu: needed, one_queue, .. } = self.kind.info();
+        let KindInfo { needed_mtu: needed, default_mtu, one_queue, .. } = self.kind.info();
         if table.reader().is_some() {
-            self.mtu = DEFAULT_MTU.max(needed);
+            self.mtu = default_mtu.max(needed);
         }
         if let Some(at) = table.key("mtu", &mut self.mtu, Number(68..=MAX_FRAME - u64::from(FRAME_HEADER)))
             && self.mtu < needed
@@ -167,6 +167,15 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         KeyValue::Port(port) => {
             table.key(name, port, ToPort);
         }
+        KeyValue::Router(router) => {
+            table.key(name, router, ToRouter);
+        }
+        KeyValue::Address(address) => {
+            table.key(name, address, Text(field::gateway, ToString::to_string));
+        }
+        KeyValue::Addresses(addresses) => {
+            table.key(name, addresses, OneOrMore(Text(field::gateway, ToString::to_string)));
+        }
         KeyValue::Tag(tag) => {
             table.key(name, tag, Vlan);
         }
@@ -191,6 +200,9 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         }
         KeyValue::Number(number, range) => {
             table.key(name, number, Number(range));
+        }
+        KeyValue::OptionalNumber(number, range) => {
+            table.key(name, number, Optional(Number(range)));
         }
         KeyValue::Packets(count) => {
             table.key(name, count, Optional(Number(1..=i64::MAX as u64)));

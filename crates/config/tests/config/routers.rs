@@ -2,6 +2,7 @@
 
 mod local;
 mod publish;
+mod tunnels;
 
 use netvm_config::{Kind, parse, parse_rules};
 use netvm_model::{Action, Forward, PortKind, RouterId};

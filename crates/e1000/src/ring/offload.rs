@@ -77,5 +77,12 @@ fn segments(front: &mut [u8], length: usize, request: &Request) -> Option<Pendin
         return checksum(found.partial().from, found.partial().at, length);
     }
     let lengths = [found.l2, found.l3, l4];
-    Some(Pending::Segments(Segments { lengths, size: request.segment, v6, udp: false, ecn: false }))
+    Some(Pending::Segments(Segments {
+        lengths,
+        size: request.segment,
+        v6,
+        udp: false,
+        ecn: false,
+        tunnel: 0,
+    }))
 }

@@ -307,7 +307,7 @@ fn segments_get_whole_headers() {
         assert_eq!((sent.len(), malformed), (1, 0));
         let (bytes, pending) = finished(&sent[0]);
         let lengths = [14, l3 as u16, 20];
-        let expected = Segments { lengths, size: 1000, v6, udp: false, ecn: false };
+        let expected = Segments { lengths, size: 1000, v6, udp: false, ecn: false, tunnel: 0 };
         assert_eq!(pending, Some(Pending::Segments(expected)));
         let found = netvm_wire::partial::transport(&bytes).unwrap();
         assert_eq!(usize::from(found.length), 8020);

@@ -259,7 +259,7 @@ impl Engine {
         for (port, event) in self.rules.service() {
             self.notices.push(Notice::Switching { port, event });
         }
-        if self.routers.service(&self.host) {
+        if self.routers.service(&self.host, publish::policy::now()) {
             self.publisher().send_snapshots();
         }
         if self.chains.shorten_wanted(&self.host, &mut self.baselines, &self.workers) {

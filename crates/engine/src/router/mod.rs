@@ -5,6 +5,7 @@ mod interface;
 mod limits;
 mod punt;
 mod shared;
+mod tunnels;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) use limits::UnresolvedLimit;
 pub(crate) use punt::PuntLimits;
 pub use punt::{PuntClass, PuntCounts, PuntReason};
 pub(crate) use shared::SharedPort;
+pub(crate) use tunnels::{Tunnel, Tunnels, Vteps, source_hasher};
 
 /// The interfaces of a router on one port.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub(crate) struct RouterPath {
     /// Whether any interface checks the sources of IPv4 packets, or of IPv6 packets.
     pub(crate) checks_sources: [bool; 2],
     pub(crate) own: OwnAddresses,
+    /// Its tunnels to other servers.
+    pub(crate) tunnels: Arc<Tunnels>,
     /// Sorted by port.
     on: Box<[InterfaceIndex]>,
     /// Punt ports, sorted, with their interfaces.
@@ -82,7 +86,8 @@ impl RouterPath {
         punts.sort_unstable();
         let checks = |family: usize| interfaces.iter().any(|interface| interface.urpf[family].is_some());
         let checks_sources = [checks(0), checks(1)];
-        Self { id, interfaces, tables, checks_sources, own: OwnAddresses::new(own), on, punts }
+        let (own, tunnels) = (OwnAddresses::new(own), Arc::default());
+        Self { id, interfaces, tables, checks_sources, own, tunnels, on, punts }
     }
 
     /// Tells it which of its ports other routers share.

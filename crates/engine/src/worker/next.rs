@@ -39,6 +39,29 @@ pub(crate) enum CountedAt {
     Chain(ChainId),
 }
 
+/// A remote VTEP of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToVtep {
+    /// The port of the tunnel.
+    pub(crate) from: PortId,
+    /// The router that reaches it.
+    pub(crate) router: RouterId,
+    /// Its place among those of the tunnel.
+    pub(crate) remote: u16,
+}
+
+/// Packets from a remote VTEP, with their outer headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutOfTunnel {
+    /// The port that receives what is within.
+    pub(crate) by: PortId,
+    pub(crate) router: RouterId,
+    /// The VTEP's place among those of the tunnel.
+    pub(crate) remote: u16,
+    /// Bytes of the outer headers.
+    pub(crate) headers: u8,
+}
+
 /// A position in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
@@ -160,6 +183,8 @@ pub(crate) enum Next {
     RouterShared { from: PortId, router: RouterId },
     /// This virtual router, for which all packets are.
     RouterAlone { from: PortId, router: RouterId },
+    /// The VTEPs of this virtual router, or the router.
+    TunnelEnd { from: PortId, router: RouterId },
     /// Copies for the other routers of a shared port, from the `nth` interface in the VLAN on; then to this router.
     RouterGroup(ToGroup),
     /// Sent by a router's kernel: out of the port of the interface.
@@ -218,6 +243,16 @@ pub(crate) enum Next {
     PushTag { from: PortId, parent: PortId, tag: VlanId },
     /// Received by a port for a tag, which they still have.
     PopTag { by: PortId },
+    /// Sent by the port of a tunnel, to remote VTEPs by this router.
+    PushHeaders { from: PortId, router: RouterId },
+    /// Dropped, as they are longer than the tunnel of a port carries; each sender is told.
+    TellMtu { from: PortId, mtu: u16 },
+    /// To this VTEP, behind outer headers.
+    Encapsulate(ToVtep),
+    /// To this VTEP and those after it.
+    EncapsulateAll(ToVtep),
+    /// Received by the port of a tunnel, with their outer headers.
+    PopHeaders(OutOfTunnel),
     /// Dropped, with an answer to each sender.
     Reject { from: PortId },
     /// Dropped and counted at a port: their headers cannot be read.

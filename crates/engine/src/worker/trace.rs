@@ -69,6 +69,20 @@ pub enum Step {
     TagPushed(VlanId),
     /// Its tag is taken off: the port that receives it is one for this tag of another port.
     TagPopped(VlanId),
+    /// Outer headers are put before it, which lead to a remote VTEP.
+    Encapsulated {
+        /// The network (VNI).
+        vni: u32,
+        /// The VTEP.
+        remote: Address,
+    },
+    /// Its outer headers are taken off.
+    Decapsulated {
+        /// The network (VNI).
+        vni: u32,
+        /// The VTEP that has sent it.
+        remote: Address,
+    },
     /// NAT changes its ends.
     Translated(Translated),
     /// A rule chooses its queue at the ports that it leaves by.

@@ -67,6 +67,8 @@ impl Host {
                     SendsTo::Peer(peer) if destinations.includes(self, end) => self.port(*peer),
                     // It receives what others have sent to the switch.
                     SendsTo::Bridge if destinations.includes(self, end) => Some(*end),
+                    // It receives what the router gets from other servers.
+                    SendsTo::Tunnel(router) if destinations.routers.contains(router) => Some(*end),
                     _ => None,
                 };
                 behind.extend(receiver.filter(|port| !behind.iter().any(|known| known.id == port.id)));
@@ -101,7 +103,7 @@ impl Destinations {
     fn with_virtual(mut self, host: &Host, virtual_ports: &[(&PortConfig, SendsTo)]) -> Self {
         // Ports may have several tags, one behind the other.
         for _ in virtual_ports {
-            let before = (self.ports.len(), self.is_switched);
+            let before = self.size();
             for (end, to) in virtual_ports {
                 match to {
                     SendsTo::Bridge => self.is_switched |= self.includes(host, end),
@@ -110,14 +112,22 @@ impl Destinations {
                     {
                         self.ports.push(*port);
                     }
-                    SendsTo::Parent { .. } | SendsTo::Peer(_) => {}
+                    SendsTo::Tunnel(router) if self.includes(host, end) && !self.routers.contains(router) => {
+                        self.routers.push(*router);
+                    }
+                    SendsTo::Parent { .. } | SendsTo::Peer(_) | SendsTo::Tunnel(_) => {}
                 }
             }
-            if before == (self.ports.len(), self.is_switched) {
+            if before == self.size() {
                 break;
             }
         }
         self
+    }
+
+    /// By which it is seen to grow.
+    const fn size(&self) -> (usize, usize, bool) {
+        (self.ports.len(), self.routers.len(), self.is_switched)
     }
 
     /// Whether packets can leave by this port. Every port may be a member of the switch.

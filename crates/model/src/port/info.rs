@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use netvm_ids::PortId;
+use netvm_ids::{PortId, RouterId};
 use netvm_wire::{MacAddr, VlanId};
 
+use super::DEFAULT_MTU;
 use super::managed::ContainerConfig;
+use super::vxlan::VxlanConfig;
 use crate::router::InterfaceAddress;
 
 /// What a kind of port says of itself, with its keys.
@@ -31,6 +33,8 @@ pub struct KindInfo<'a> {
     pub takes_buffers: bool,
     /// The MTU required for frames that it generates.
     pub needed_mtu: u16,
+    /// The MTU without the key `mtu`.
+    pub default_mtu: u16,
     /// Why it has one queue; `None`: it has as many as configured.
     pub one_queue: Option<OneQueue>,
     /// Whether it has a queue on each worker, unless the configuration names one.
@@ -45,6 +49,8 @@ pub struct KindInfo<'a> {
     pub addresses: &'a [InterfaceAddress],
     /// Whether it works differently where guests run on KVM.
     pub depends_on_kvm: bool,
+    /// Its tunnels to other servers.
+    pub tunnel: Option<&'a VxlanConfig>,
 }
 
 impl<'a> KindInfo<'a> {
@@ -60,6 +66,7 @@ impl<'a> KindInfo<'a> {
             kernel_headroom: 0,
             takes_buffers: false,
             needed_mtu: 0,
+            default_mtu: DEFAULT_MTU,
             one_queue: None,
             is_on_each_worker: false,
             waits_for_room: false,
@@ -67,6 +74,7 @@ impl<'a> KindInfo<'a> {
             mac: None,
             addresses: &[],
             depends_on_kvm: false,
+            tunnel: None,
         }
     }
 
@@ -165,6 +173,8 @@ pub enum SendsTo {
         /// The tag.
         tag: VlanId,
     },
+    /// Other servers, by this router.
+    Tunnel(RouterId),
 }
 
 /// What a port receives.

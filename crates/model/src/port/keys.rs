@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use netvm_ids::PortId;
+use netvm_ids::{PortId, RouterId};
 use netvm_wire::{MacAddr, VlanId};
 
 use super::guest::VhostDma;
@@ -67,6 +67,12 @@ pub enum KeyValue<'a> {
     Captures(&'a mut Option<PathBuf>, &'a mut Option<PathBuf>),
     /// Another port.
     Port(&'a mut PortId),
+    /// A virtual router.
+    Router(&'a mut RouterId),
+    /// An IP address of a host.
+    Address(&'a mut IpAddr),
+    /// One or several of them.
+    Addresses(&'a mut Vec<IpAddr>),
     /// A VLAN tag.
     Tag(&'a mut VlanId),
     /// `true` or `false`.
@@ -81,6 +87,8 @@ pub enum KeyValue<'a> {
     FrameSize(&'a mut u16),
     /// A number in a range.
     Number(&'a mut u32, RangeInclusive<u64>),
+    /// The same, or none.
+    OptionalNumber(&'a mut Option<u32>, RangeInclusive<u64>),
     /// A number of packets.
     Packets(&'a mut Option<u64>),
     /// Two keys, `rate` and `burst`; `burst` needs `rate`.

@@ -3,16 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use netvm_ids::PortId;
+use netvm_ids::{PortId, RouterId};
 use netvm_wire::{MacAddr, VlanId};
 
-use super::FRAME_HEADER;
 use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
 use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 use super::keys::{Key, KeyValue};
 use super::managed::{ContainerConfig, HostConfig};
 use super::memif::MemifConfig;
 use super::source::SourceConfig;
+use super::vxlan::VxlanConfig;
+use super::{DEFAULT_MTU, FRAME_HEADER};
 
 /// Bytes that the kernel leaves free in front of a packet in an AF_XDP chunk (`XDP_PACKET_HEADROOM`).
 const XDP_PACKET_HEADROOM: u32 = 256;
@@ -99,6 +100,8 @@ pub enum PortKind {
         /// The outer tag.
         tag: VlanId,
     },
+    /// A network that several servers share (VXLAN): what it sends goes to the others in UDP datagrams.
+    Vxlan(VxlanConfig),
     /// Built-in sink: receives nothing; sent packets are counted and discarded.
     #[default]
     Sink,
@@ -191,6 +194,11 @@ impl PortKind {
             Self::Vlan { parent, tag } => {
                 KindInfo::without_device("vlan", SendsTo::Parent { port: *parent, tag: *tag })
             }
+            Self::Vxlan(vxlan) => KindInfo {
+                default_mtu: DEFAULT_MTU - vxlan.overhead(),
+                tunnel: Some(vxlan),
+                ..KindInfo::without_device("vxlan", SendsTo::Tunnel(vxlan.router))
+            },
             Self::Sink => {
                 KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
             }
@@ -243,13 +251,14 @@ impl PortKind {
                     ),
                 ]
             }
+            Self::Vxlan(vxlan) => vxlan.keys(),
             Self::Bridge | Self::Sink => Vec::new(),
         }
     }
 
     /// Each kind, with the defaults of its keys.
     #[must_use]
-    pub fn all() -> [Self; 16] {
+    pub fn all() -> [Self; 17] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -269,6 +278,7 @@ impl PortKind {
             Self::Patch { peer: PortId::default() },
             Self::Bridge,
             Self::Vlan { parent: PortId::default(), tag: VlanId::DEFAULT },
+            Self::Vxlan(VxlanConfig::default()),
             Self::Sink,
         ]
     }
@@ -287,6 +297,14 @@ impl PortKind {
         match self {
             Self::Patch { peer } => Some(peer),
             Self::Vlan { parent, .. } => Some(parent),
+            _ => None,
+        }
+    }
+
+    /// The router that its keys name, to be renumbered.
+    pub(crate) const fn router_mut(&mut self) -> Option<&mut RouterId> {
+        match self {
+            Self::Vxlan(vxlan) => Some(&mut vxlan.router),
             _ => None,
         }
     }

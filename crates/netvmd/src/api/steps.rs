@@ -50,6 +50,14 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
         Step::Retagged => plain(StepKind::Retagged, "VLAN tag changed"),
         Step::TagPushed(tag) => TracedStep::new(StepKind::TagPushed, format!("VLAN tag {tag} pushed")),
         Step::TagPopped(tag) => TracedStep::new(StepKind::TagPopped, format!("VLAN tag {tag} popped")),
+        Step::Encapsulated { vni, remote } => {
+            let text = format!("encapsulated for VTEP {}, VNI {vni}", remote.to_ip());
+            TracedStep::new(StepKind::Encapsulated, text)
+        }
+        Step::Decapsulated { vni, remote } => {
+            let text = format!("decapsulated, from VTEP {}, VNI {vni}", remote.to_ip());
+            TracedStep::new(StepKind::Decapsulated, text)
+        }
         Step::Translated(translated) => of_nat(host, translated),
         Step::Queued(queue) => {
             let text = format!("assigned to queue {}, at ports that have it", Names::queue(host, *queue));

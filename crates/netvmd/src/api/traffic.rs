@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use netvm_api::{
     ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, Idle, NatTargetInfo, NfInfo,
-    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TxQueueInfo,
-    WorkerInfo,
+    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TunnelInfo,
+    TxQueueInfo, WorkerInfo,
 };
 use netvm_clock as clock;
 use netvm_counters::filled;
@@ -16,7 +16,7 @@ use netvm_engine::{
     ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, ProgramView,
     PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
 };
-use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig};
+use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig, VxlanConfig};
 
 use super::{Failure, nfs};
 use crate::daemon::{ConnectionEvents, Daemon, LogCounts};
@@ -170,6 +170,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         DropReason::Codel,
         DropReason::PortDown,
         DropReason::NoPeer,
+        DropReason::NoVtepRoute,
     ];
     let dropped = |reasons: &[DropReason]| {
         view.drops.iter().filter(|(reason, _)| reasons.contains(reason)).map(|(_, count)| count).sum()
@@ -199,6 +200,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         mac_moves_held: view.switching.moves.held,
         share: None,
         tx_queues: view.queues.iter().map(queue_info).collect(),
+        tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel)),
     } });
     PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), ..info }
 }
@@ -223,6 +225,15 @@ fn share_info(host: &Host, port: &PortConfig, view: &PortView) -> ShareInfo {
         router,
         worker_s: view.worker_time.as_secs_f64(),
         waited: view.waited,
+    }
+}
+
+fn tunnel_info(host: &Host, tunnel: &VxlanConfig) -> TunnelInfo {
+    TunnelInfo {
+        vni: tunnel.vni,
+        router: host.router(tunnel.router).map_or_else(String::new, |router| router.name.clone()),
+        local: tunnel.local.to_string(),
+        remote: tunnel.remotes.iter().map(ToString::to_string).collect(),
     }
 }
 

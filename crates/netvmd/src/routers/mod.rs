@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -189,6 +190,7 @@ impl Routers {
             {
                 tracing::error!("router {}: cannot follow its kernel: {error}", router.name);
             }
+            self.follower.set_targets(router.id, vteps_of(host, router.id));
         }
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
         let ipv6_disabled = Arc::clone(&self.ipv6_disabled);
@@ -360,6 +362,19 @@ impl Routers {
 
 fn find<'a>(host: &'a Host, name: &str) -> Option<&'a RouterConfig> {
     host.routers.iter().find(|router| router.name == name)
+}
+
+/// The remote VTEPs to which tunnels of a router lead.
+fn vteps_of(host: &Host, router: RouterId) -> Vec<IpAddr> {
+    let tunnels = host.ports.iter().filter_map(|port| port.kind.info().tunnel);
+    let mut vteps: Vec<IpAddr> = tunnels
+        .filter(|tunnel| tunnel.router == router)
+        .flat_map(|tunnel| &tunnel.remotes)
+        .copied()
+        .collect();
+    vteps.sort_unstable();
+    vteps.dedup();
+    vteps
 }
 
 /// The router's identity in the engine: its id and interfaces.

@@ -42,12 +42,13 @@ pub(crate) fn pending_of(packet: &Mbuf, header: &Header) -> Option<Pending> {
 pub(crate) fn note(packet: &mut Mbuf, pending: Pending) -> Option<()> {
     match pending {
         Pending::Nothing => {}
-        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, .. }) => {
+        Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, tunnel, .. }) => {
             let [most2, most3, most4] = MAX_HEADER_LENGTHS;
             if l2 > most2 || l3 > most3 || l4 > most4 {
                 return None;
             }
             packet.set_oversized(Oversized { l2, l3, l4, size, v6, udp });
+            packet.set_tunnel(tunnel);
         }
         Pending::Checksum { from, at } => {
             const L2: u16 = 14;

@@ -155,7 +155,7 @@ fn packet_of(
 fn header_for(packet: &Mbuf) -> Header {
     let pending = match (packet.oversized(), packet.unfinished()) {
         (Some(Oversized { l2, l3, l4, size, v6, udp }), _) => {
-            Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn: false })
+            Pending::Segments(Segments { lengths: [l2, l3, l4], size, v6, udp, ecn: false, tunnel: 0 })
         }
         (None, Some(Unfinished { l2, l3, udp })) => {
             let from = l2 + l3;

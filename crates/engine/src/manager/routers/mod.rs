@@ -15,7 +15,7 @@ use super::workers::Workers;
 use crate::ids::PortId;
 use crate::router::{
     Ingress, InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort,
-    UnresolvedLimit,
+    UnresolvedLimit, Vteps,
 };
 
 mod builder;
@@ -53,6 +53,8 @@ pub(crate) struct Routers {
     /// By router number, for snapshots.
     paths: Vec<Option<Arc<RouterPath>>>,
     limits: Limits,
+    /// Other servers, to which tunnels lead.
+    vteps: Vteps,
     builder: Builder,
     last_ticket: u64,
     /// When the size of the kernel's neighbour tables was read last.
@@ -112,6 +114,7 @@ impl Routers {
                 unresolved: Arc::new(unresolved.map_err(std::io::Error::other)?),
                 mtus: BTreeMap::new(),
             },
+            vteps: Vteps::default(),
             builder: Builder::start()?,
             last_ticket: 0,
             table_read: Instant::now(),
@@ -159,6 +162,7 @@ impl Routers {
             }
         }
         self.limits.quotas = quotas;
+        self.vteps.follow(host);
         self.fill(host);
     }
 
@@ -210,12 +214,13 @@ impl Routers {
     }
 
     /// Follows the size of the kernel's neighbour tables, and takes the builder's new tables. Returns whether snapshots
-    /// have to follow.
-    pub(crate) fn service(&mut self, host: &Host) -> bool {
+    /// have to follow. `tick`: the time of databases of addresses.
+    pub(crate) fn service(&mut self, host: &Host, tick: u32) -> bool {
         if !self.states.is_empty() && self.table_read.elapsed() >= TABLE_INTERVAL {
             self.table_read = Instant::now();
             self.limits.unresolved.set_table(neighbour_table_size());
         }
+        self.vteps.age(tick);
         self.take_built(host)
     }
 
@@ -249,6 +254,7 @@ impl Routers {
         let shared = SharedPort::all(&paths);
         for mut path in paths.drain(..) {
             path.set_shared(&shared);
+            path.tunnels = self.vteps.tunnels_of(path.id);
             crate::ids::put(&mut self.paths, path.id.index(), Arc::new(path));
         }
     }

@@ -6,4 +6,5 @@ pub(crate) mod egress;
 pub(crate) mod nat;
 pub(crate) mod punt;
 pub(crate) mod route;
+pub(crate) mod tunnel;
 pub(crate) mod vlan;

@@ -17,7 +17,7 @@ use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
-use crate::router::{Ingress, PuntReason};
+use crate::router::{Ingress, PuntReason, RouterPath};
 use crate::worker::next::{Dispatch, Next, PuntBy, Step, ToGroup};
 use crate::worker::packet::keys::key_of;
 use crate::worker::router::{PuntCause, Redirects, RouteVerdict, RouterBurst, counters_of, reason_of};
@@ -34,11 +34,22 @@ pub(crate) fn enter(cx: Context<'_>, from: PortId, router: RouterId) -> Next {
     if interfaces_here.shared.is_some() {
         Next::RouterShared { from, router }
     } else if !interfaces_here.is_empty() {
-        Next::RouterAlone { from, router }
+        alone(path, from)
     } else if path.punted_by(from).is_some() {
         Next::FromKernel { from, router }
     } else {
         Next::drop_at(from, DropReason::NoRouterInterface)
+    }
+}
+
+/// Sends packets to this router, for which all are: first to its VTEPs.
+#[inline(always)]
+fn alone(path: &RouterPath, from: PortId) -> Next {
+    let router = path.id;
+    if path.tunnels.are_there() {
+        Next::TunnelEnd { from, router }
+    } else {
+        Next::RouterAlone { from, router }
     }
 }
 
@@ -53,7 +64,8 @@ pub(crate) fn share(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) ->
         *next = if to.is_multicast() {
             Next::RouterGroup(ToGroup { from, router, vlan, nth: 0 })
         } else {
-            Next::RouterAlone { from, router: shared.owner(vlan, to).unwrap_or(router) }
+            let owner = shared.owner(vlan, to).unwrap_or(router);
+            cx.snapshot.router(owner).map_or(Next::RouterAlone { from, router }, |path| alone(path, from))
         };
     }
     Step::Each

@@ -39,12 +39,12 @@ use super::act::{decision, reject};
 use super::chain::entry::{self, AtRole};
 use super::chain::hop::{self, Hop};
 use super::chain::{pair, routed};
-use super::forward::{bridge, egress, nat, punt, route, vlan};
+use super::forward::{bridge, egress, nat, punt, route, tunnel, vlan};
 use super::next::{Dispatch, Entering, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
 use super::state::burst::Context;
-use super::tx::offload::{Finished, finish};
+use super::tx::offload::{AcceptedPackets, Finished, Receiver, finish};
 
 /// Brings packets to their ends; the batch is empty afterwards.
 #[inline]
@@ -90,6 +90,13 @@ pub(crate) fn walk(dp: &mut Datapath, cx: Context<'_>, first: Next, batch: &mut 
                         let next = hop::go_finished(dp, cx, hop);
                         walk(dp, cx, next, batch);
                     }
+                    Finished::Lost(reason, mbuf) => observe::drop_one(dp, reason, mbuf),
+                });
+            }
+            Next::TunnelEnd { .. } if dp.ports.has_offload_work && tunnel::has_joined(batch) => {
+                let receiver = Receiver { memory: cx.memory, takes: AcceptedPackets::OfTunnels };
+                return finish(dp, receiver, batch, |dp, finished| match finished {
+                    Finished::Packets(batch) => walk(dp, cx, at, batch),
                     Finished::Lost(reason, mbuf) => observe::drop_one(dp, reason, mbuf),
                 });
             }
@@ -177,8 +184,14 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::SourceNat(out) => nat::translate(burst, out),
         Next::EgressRate(out) => egress::meter(burst, out),
         Next::Reject { from } => reject::answer(burst, from),
+        Next::TellMtu { from, mtu } => reject::tell_mtu(burst, from, mtu),
         Next::PushTag { from, parent, tag } => vlan::push(burst, from, parent, tag),
         Next::PopTag { by } => vlan::pop(burst, by),
+        Next::TunnelEnd { from, router } => tunnel::divide(burst, from, router),
+        Next::PushHeaders { from, router } => tunnel::choose(burst, from, router),
+        Next::Encapsulate(to) => tunnel::encapsulate(burst, to),
+        Next::EncapsulateAll(to) => tunnel::encapsulate_for_next(burst, to),
+        Next::PopHeaders(out) => tunnel::pop(burst, out),
         Next::Chain(_)
         | Next::ChainRole { .. }
         | Next::Bridge { .. }

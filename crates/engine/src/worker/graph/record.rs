@@ -5,15 +5,15 @@
 use dpdk::{Batch, Mbuf};
 use netvm_conntrack::Half;
 use netvm_model::SendsTo;
-use netvm_wire::{EtherType, FlowKey, IpProto, Malformed};
+use netvm_wire::{Address, EtherType, FlowKey, IpProto, Malformed};
 
 use crate::drop_reason::DropReason;
-use crate::ids::PortId;
+use crate::ids::{PortId, RouterId};
 use crate::snapshot::{Snapshot, Target};
-use crate::worker::act::reject::has_answer;
+use crate::worker::act::reject::{has_answer, has_mtu_answer};
 use crate::worker::chain::hop::Hop;
 use crate::worker::classify::l2_lookup::tag_of;
-use crate::worker::next::{ChainHop, Entering, Next, Position, Side};
+use crate::worker::next::{ChainHop, Entering, Next, OutOfTunnel, Position, Side, ToVtep};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
 use crate::worker::packet::mark::{state_of, translation_of};
 use crate::worker::record::{Arrival, ComesBack, PacketEvent, Recorder, Visit};
@@ -173,12 +173,27 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
         Next::PushTag { tag, .. } => Step::TagPushed(tag),
         Next::PopTag { by } => match cx.snapshot.sends_to(by)? {
             SendsTo::Parent { tag, .. } => Step::TagPopped(tag),
-            SendsTo::Peer(_) | SendsTo::Bridge => return None,
+            SendsTo::Peer(_) | SendsTo::Bridge | SendsTo::Tunnel(_) => return None,
         },
+        Next::Encapsulate(ToVtep { from, router, remote }) => {
+            let (vni, remote) = vtep_of(cx, from, router, remote)?;
+            Step::Encapsulated { vni, remote }
+        }
+        Next::PopHeaders(OutOfTunnel { by, router, remote, .. }) => {
+            let (vni, remote) = vtep_of(cx, by, router, remote)?;
+            Step::Decapsulated { vni, remote }
+        }
         Next::Reject { .. } if has_answer(packet) => Step::Answered,
+        Next::TellMtu { .. } if has_mtu_answer(packet) => Step::Answered,
         Next::MalformedAt(_) => Step::Malformed(key_of(packet).err()?),
         _ => return None,
     }))
+}
+
+/// The network and the address of a VTEP by its place.
+fn vtep_of(cx: Context<'_>, port: PortId, router: RouterId, remote: u16) -> Option<(u32, Address)> {
+    let tunnel = cx.snapshot.router(router)?.tunnels.of_port(port)?;
+    Some((tunnel.vni.get(), tunnel.remotes.get(usize::from(remote))?.address))
 }
 
 /// The fields that the rules of a port see; at a port that switches everything, the Ethernet header is enough.
@@ -231,6 +246,7 @@ fn instead(recorder: &Recorder, cx: Context<'_>, next: Next) -> Next {
         Next::Chain(entering) => pass_nfs(recorder, cx, entering),
         Next::ChainRole { from, chain, .. } => pass_nfs(recorder, cx, Entering { from, chain, skipped: 0 }),
         Next::Reject { from } => Next::drop_at(from, DropReason::Rejected),
+        Next::TellMtu { from, .. } => Next::drop_at(from, DropReason::ExceedsMtu),
         Next::Tx(port) if cx.snapshot.sends_to(port).is_none() => Next::Discard,
         _ => next,
     }

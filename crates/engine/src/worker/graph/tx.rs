@@ -59,6 +59,7 @@ const fn next_after(port: PortId, to: SendsTo) -> Next {
         SendsTo::Peer(peer) => Next::Rx(peer),
         SendsTo::Bridge => Next::BridgeLookup { from: port },
         SendsTo::Parent { port: parent, tag } => Next::PushTag { from: port, parent, tag },
+        SendsTo::Tunnel(router) => Next::PushHeaders { from: port, router },
     }
 }
 
@@ -90,7 +91,7 @@ pub(crate) fn transmit(dp: &mut Datapath, port: PortId, memory: MemoryId, batch:
     dp.latency.queued(batch, port);
     if dp.ports.has_offload_work && !all_plain(batch) {
         let accepts = queue.accepts();
-        if accepts != Accepts::ALL {
+        if accepts != Accepts::ALL || batch.as_slice().iter().any(|mbuf| mbuf.tunnel().is_some()) {
             let receiver = Receiver { memory, takes: AcceptedPackets::Port(accepts) };
             return finish(dp, receiver, batch, |dp, finished| match finished {
                 Finished::Packets(batch) => enqueue(dp, port, memory, batch),

@@ -50,6 +50,12 @@ pub(crate) fn clear(mbuf: &mut Mbuf) {
     mbuf.set_mark(NOTHING);
 }
 
+/// Notes nothing but the queue: the packet is within another one now.
+#[inline(always)]
+pub(crate) fn keep_queue(mbuf: &mut Mbuf) {
+    mbuf.set_mark(mbuf.mark() & QUEUE);
+}
+
 /// The queue that a rule has chosen.
 #[inline(always)]
 pub(crate) fn queue_of(mbuf: &Mbuf) -> Option<QueueId> {

@@ -332,7 +332,9 @@ fn choose<'a>(
 #[cold]
 fn is_cut_to(mtu: u32, mbuf: &Mbuf) -> bool {
     mbuf.oversized().is_some_and(|cut| {
-        let headers = (cut.headers() as u32).saturating_sub(cut.l2.into());
+        // Of one in a tunnel, the outer IP packet.
+        let l2 = mbuf.tunnel().unwrap_or(cut.l2);
+        let headers = (cut.headers() as u32).saturating_sub(l2.into());
         headers + u32::from(cut.size) <= mtu
     })
 }

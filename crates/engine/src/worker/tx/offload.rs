@@ -8,6 +8,7 @@
 use dpdk::{Accepts, Batch, Mbuf, Oversized, Unfinished};
 use netvm_wire::partial::{Transport, transport};
 use netvm_wire::segment::{GsoType, HeaderLengths, MAX_HEADERS, SegmentHeaders, Segmenter};
+use netvm_wire::vxlan::{self, Part};
 
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
@@ -32,6 +33,8 @@ pub(crate) enum AcceptedPackets {
     Nothing,
     /// Packets with offloads that a port accepts.
     Port(Accepts),
+    /// All but datagrams that a device has joined.
+    OfTunnels,
     /// Packets in one buffer whose pending offloads can be found again from their bytes.
     Nf,
 }
@@ -41,6 +44,7 @@ impl AcceptedPackets {
         match self {
             Self::Nothing => mbuf.is_plain(),
             Self::Port(accepts) => accepts.takes(mbuf),
+            Self::OfTunnels => !is_joined(mbuf),
             Self::Nf => {
                 mbuf.is_plain()
                     || mbuf.nb_segs() == 1
@@ -48,6 +52,11 @@ impl AcceptedPackets {
             }
         }
     }
+}
+
+/// Whether a packet is several datagrams that a device has joined, each of which has headers of its own.
+pub(crate) fn is_joined(mbuf: &Mbuf) -> bool {
+    mbuf.oversized().is_some_and(|cut| cut.udp) && mbuf.tunnel().is_none()
 }
 
 /// Whether no packet has pending offloads.
@@ -223,7 +232,11 @@ fn segment(memory: &Memory, whole: &Mbuf, segmenter: &Segmenter, n: usize) -> Re
     let headroom = memory.region().geometry().headroom as u16;
     buffer.set_bounds(headroom, header_bytes as u16).map_err(too_long)?;
     let sum = buffer.append_from(whole, (header_bytes + start) as u32, length as u16).map_err(too_long)?;
-    let (headers, header_bytes) = segmenter.headers(n, u16::from_be_bytes(sum.to_ne_bytes()));
+    let sum = u16::from_be_bytes(sum.to_ne_bytes());
+    let (mut headers, header_bytes) = segmenter.headers(n, sum);
+    if let Some(l2) = whole.tunnel() {
+        vxlan::set_part(&mut headers[usize::from(l2)..header_bytes], Part { n, payload: length, sum });
+    }
     buffer.replace_front(header_bytes as u16, &headers[..header_bytes]).map_err(too_long)?;
     buffer.set_port(whole.port());
     buffer.set_user_data(whole.user_data());

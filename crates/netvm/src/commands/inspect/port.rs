@@ -49,6 +49,10 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         text.push('\n');
         text.push_str(&draw_queues(ports, output));
     }
+    if ports.iter().any(|port| port.tunnel.is_some()) {
+        text.push('\n');
+        text.push_str(&draw_tunnels(ports, output));
+    }
     text
 }
 
@@ -115,6 +119,21 @@ fn draw_queues(ports: &[PortInfo], output: &Output) -> String {
     let mut table = Columns::table(output, &["PORT", "QUEUE"], &[&counters]);
     for (port, queue) in queues() {
         table.add_row([vec![port.name.clone(), queue.name.clone()], counters.cells(queue)].concat());
+    }
+    lines(table)
+}
+
+/// The tunnels to other servers.
+fn draw_tunnels(ports: &[PortInfo], output: &Output) -> String {
+    let mut table = output.table(&["PORT", ">VNI", "BY ROUTER", "LOCAL", "REMOTE"]);
+    for (port, tunnel) in ports.iter().filter_map(|port| Some((port, port.tunnel.as_ref()?))) {
+        table.add_row([
+            Cell::new(&port.name),
+            Cell::new(tunnel.vni),
+            Cell::new(&tunnel.router),
+            Cell::new(&tunnel.local),
+            Cell::new(tunnel.remote.join(", ")),
+        ]);
     }
     lines(table)
 }

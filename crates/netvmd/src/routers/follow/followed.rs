@@ -1,6 +1,7 @@
 //! One followed router: its sockets, its RIB, and what is due.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub struct Followed {
     /// Updates that the engine has not applied yet.
     pending: Arc<AtomicUsize>,
     asked: HashMap<Peer, Instant>,
+    /// Addresses that the engine sends to by itself.
+    pub targets: Vec<IpAddr>,
     /// Neighbours that did not answer, in this order.
     failed: VecDeque<Peer>,
     /// What it last warned about: [`Rib::limitations`].
@@ -70,6 +73,7 @@ impl Followed {
             compare_at: now + COMPARISON,
             pending: Arc::default(),
             asked: HashMap::new(),
+            targets: Vec::new(),
             failed: VecDeque::new(),
             warned: (None, false),
         }
@@ -227,12 +231,13 @@ impl Followed {
         }
     }
 
-    /// Makes the kernel resolve unknown gateways and confirm stale neighbours.
+    /// Makes the kernel resolve unknown gateways and targets, and confirm stale neighbours.
     pub fn probe_neighbours(&mut self, now: Instant) {
         self.asked.retain(|_, at| now - *at < PROBE_INTERVAL);
         let due: Vec<Peer> = self
             .rib
             .neighbours_to_probe()
+            .chain(self.targets.iter().filter_map(|target| self.rib.to_resolve(*target)))
             .filter(|peer| !self.asked.contains_key(peer))
             .take(ROUND_PROBES)
             .collect();

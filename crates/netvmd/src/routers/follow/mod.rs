@@ -5,6 +5,7 @@ mod global;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -66,6 +67,7 @@ pub struct ToFollow {
 enum Request {
     Follow(ToFollow),
     Forget(RouterId, oneshot::Sender<()>),
+    Targets(RouterId, Vec<IpAddr>),
     Query(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
 
@@ -96,6 +98,11 @@ impl Follower {
     /// Starts to follow a router whose tables in the engine are empty.
     pub fn follow(&self, router: ToFollow) {
         self.send(Request::Follow(router));
+    }
+
+    /// Has a followed router resolve addresses that the engine sends to by itself, in place of earlier ones.
+    pub fn set_targets(&self, id: RouterId, targets: Vec<IpAddr>) {
+        self.send(Request::Targets(id, targets));
     }
 
     /// Stops following a router; sends the engine no more updates of it once this returns.
@@ -215,6 +222,11 @@ impl Following {
                     self.routers.remove(&id);
                     // The caller may have been cancelled.
                     let _ = done.send(());
+                }
+                Ok(Request::Targets(id, targets)) => {
+                    if let Some(router) = self.routers.get_mut(&id) {
+                        router.targets = targets;
+                    }
                 }
                 Ok(Request::Query(id, query)) => {
                     if let Some(router) = self.routers.get(&id) {

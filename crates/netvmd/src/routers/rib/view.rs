@@ -27,6 +27,20 @@ impl Rib {
         })
     }
 
+    /// A neighbour to resolve: an address of a connected network, behind which the engine has no MAC address. Others'
+    /// gateways are among [`Rib::neighbours_to_probe`].
+    pub fn to_resolve(&self, address: IpAddr) -> Option<Peer> {
+        let known = |net: IpNet| self.sent.get(&net).filter(|id| **id != NextHopId::LOST);
+        let id = nets::ancestry(address).find_map(known)?;
+        match self.hops.gateways(*id) {
+            [only] if only.is_glean() => {
+                let index = only.peer.0;
+                self.interfaces().find(index).filter(|(_, is_up)| *is_up).map(|_| (index, address))
+            }
+            _ => None,
+        }
+    }
+
     /// The families whose packets are all punted because of policy routing rules, and whether next hops ran out.
     pub fn limitations(&self) -> (Option<&'static str>, bool) {
         let families = match [true, false].map(|is_v4| self.rules.are_default(is_v4)) {

@@ -1,0 +1,83 @@
+//! Ports of VXLAN networks: their keys, and what is refused.
+
+use netvm_config::Kind;
+use netvm_model::{RouterId, SendsTo};
+
+use crate::{edited, findings, found, host, is, line_of};
+
+const TEXT: &str = r#"
+[[port]]
+name = "wan"
+kind = "sink"
+mtu = 1500
+forward = { router = "edge" }
+[[port]]
+name = "overlay"
+kind = "vxlan"
+vni = 100
+router = "edge"
+local = "192.0.2.1"
+remote = ["192.0.2.2", "192.0.2.3"]
+forward = { normal = true }
+[[router]]
+name = "edge"
+[[router.interface]]
+name = "wan"
+port = "wan"
+addresses = ["192.0.2.1/24", "2001:db8::1/64"]
+"#;
+
+#[test]
+fn a_tunnel_has_the_mtu_that_its_router_can_carry() {
+    let host = host(TEXT);
+    let port = &host.ports[1];
+    let tunnel = port.kind.info().tunnel.unwrap();
+    assert_eq!((tunnel.vni, tunnel.router, tunnel.udp_port, tunnel.ttl), (100, RouterId(0), 4789, 64));
+    assert_eq!((tunnel.dscp, tunnel.df, tunnel.remotes.len(), port.mtu), (None, true, 2, 1450));
+    assert_eq!(port.kind.info().sends_to, Some(SendsTo::Tunnel(RouterId(0))));
+    assert!(found(TEXT).is_empty());
+    let again = netvm_config::parse("again", &netvm_config::to_toml(&host)).unwrap().host;
+    assert_eq!(again, host);
+    // Over IPv6, whose header is longer.
+    let six = edited(TEXT, "local = \"192.0.2.1\"", "local = \"2001:db8::1\"");
+    let six = edited(
+        &six,
+        "[\"192.0.2.2\", \"192.0.2.3\"]",
+        "\"2001:db8::2\"\ndscp = 46\nttl = 3\ndf = false\nudp_port = 8472",
+    );
+    let host = crate::host(&six);
+    let tunnel = host.ports[1].kind.info().tunnel.unwrap();
+    assert_eq!((tunnel.dscp, tunnel.df, tunnel.udp_port, host.ports[1].mtu), (Some(46), false, 8472, 1430));
+    let again = netvm_config::parse("again", &netvm_config::to_toml(&host)).unwrap().host;
+    assert_eq!(again, host);
+}
+
+#[test]
+fn what_cannot_be_a_tunnel_is_refused_with_a_remedy() {
+    for (from, to, code, remedy) in [
+        ("vni = 100", "vni = 16777216", "bad_value", "from 0 to 16777215"),
+        ("vni = 100\n", "", "missing_key", "vni = 100"),
+        ("router = \"edge\"\nlocal", "router = \"egde\"\nlocal", "unknown_name", "edge"),
+        ("\"192.0.2.2\", ", "\"192.0.2.1\", ", "bad_value", "other servers"),
+        ("\"192.0.2.2\", ", "\"192.0.2.3\", ", "bad_value", "remove"),
+        ("\"192.0.2.2\", ", "\"2001:db8::2\", ", "bad_value", "one family"),
+        ("\"192.0.2.2\", ", "\"224.0.0.1\", ", "bad_value", "unicast"),
+        ("[\"192.0.2.2\", \"192.0.2.3\"]", "[]", "bad_value", "at least one"),
+        ("remote =", "dscp = 64\nremote =", "bad_value", "from 0 to 63"),
+        ("remote =", "mtu = 1451\nremote =", "bad_value", "1450"),
+        ("local = \"192.0.2.1\"", "local = \"192.0.2.9\"", "unused", "ip address"),
+        ("name = \"wan\"\nkind", "name = \"wan\"\nvni = 1\nkind", "conflict", "remove it"),
+    ] {
+        let text = edited(TEXT, from, to);
+        let findings = findings(&text);
+        let [finding] = &findings[..] else { panic!("{to}: {findings:?}") };
+        assert!(is(finding, code, remedy), "{to}: {finding:?}");
+    }
+    let twice = format!(
+        "{TEXT}[[port]]\nname = \"again\"\nkind = \"vxlan\"\nvni = 100\nrouter = \"edge\"\nlocal = \"192.0.2.1\"\n\
+         remote = \"192.0.2.4\"\nforward = {{ normal = true }}\n"
+    );
+    assert_eq!(found(&twice), [(Kind::Duplicate, line_of(&twice, "remote = \"192.0.2.4\"") - 3)]);
+    let narrow = format!("{TEXT}[[group]]\nname = \"g\"\nheadroom = 52\n");
+    assert!(findings(&narrow).iter().any(|finding| is(finding, "buffer_size", "at least 54")), "{narrow}");
+}

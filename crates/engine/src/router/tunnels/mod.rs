@@ -1,0 +1,207 @@
+//! Tunnels of a virtual router to other servers (VXLAN), in the workers' snapshot: the ports that they belong to, and
+//! the remote VTEPs.
+//!
+//! Of a network with several remote VTEPs, a forwarding database says behind which of them a MAC address is: the one
+//! that it has last sent from. One database is for all tunnels: its VLAN is the number of the port, and its port the
+//! number of the VTEP, which all tunnels share and which a VTEP keeps as long as the configuration has it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use netvm_model::{Host, PortConfig, RouterId, VxlanConfig};
+use netvm_switch::{Fdb, FdbOptions, MAX_PORTS, TICKS_PER_SECOND};
+use netvm_wire::vxlan::{V4_HEADERS, V6_HEADERS, Vni};
+use netvm_wire::{Address, FlowHasher};
+
+use crate::ids::PortId;
+
+/// Bytes of Ethernet's header.
+const ETHERNET: u32 = 14;
+
+/// Another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vtep {
+    /// Its number in the database of addresses.
+    pub(crate) number: u16,
+    pub(crate) address: Address,
+}
+
+/// The tunnels of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunnel {
+    pub(crate) port: PortId,
+    pub(crate) vni: Vni,
+    pub(crate) local: Address,
+    /// In the order of the configuration.
+    pub(crate) remotes: Box<[Vtep]>,
+    pub(crate) udp_port: u16,
+    pub(crate) ttl: u8,
+    /// DSCP of the outer packet; `None`: the inner one's.
+    pub(crate) dscp: Option<u8>,
+    pub(crate) may_fragment: bool,
+    /// Longest inner packet, without its Ethernet header.
+    mtu: u32,
+}
+
+impl Tunnel {
+    /// Longest inner frame that a packet of at most `outer_mtu` bytes can carry.
+    pub(crate) const fn longest(&self, outer_mtu: u32) -> u32 {
+        let headers = if self.local.is_v4() { V4_HEADERS } else { V6_HEADERS };
+        let own = self.mtu + ETHERNET;
+        let outer = outer_mtu.saturating_sub(headers as u32);
+        if own < outer { own } else { outer }
+    }
+
+    /// The place of a VTEP among the remote ones.
+    pub(crate) fn place_of(&self, number: u16) -> Option<u16> {
+        (0..).zip(&self.remotes).find(|(_, vtep)| vtep.number == number).map(|(place, _)| place)
+    }
+}
+
+/// What a received datagram is for.
+pub(crate) type TunnelKey = (Address, u16, Vni);
+
+/// The tunnels of a router.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tunnels {
+    /// Sorted by port.
+    all: Box<[Tunnel]>,
+    /// Local addresses and UDP ports, each once; and, sorted, the tunnel of each network.
+    ends: Box<[(Address, u16)]>,
+    by_key: Box<[(TunnelKey, u16)]>,
+    /// Which remote VTEP has an address.
+    pub(crate) addresses: Option<Arc<Fdb>>,
+}
+
+impl Tunnels {
+    /// The tunnels of a router. `vteps`: of all routers.
+    fn of(host: &Host, router: RouterId, vteps: &Vteps) -> Self {
+        let own = |port: &PortConfig| {
+            let config = port.kind.info().tunnel.filter(|config| config.router == router)?;
+            vteps.tunnel(port, config)
+        };
+        let mut all: Box<[Tunnel]> = host.ports.iter().filter_map(own).collect();
+        all.sort_unstable_by_key(|tunnel| tunnel.port);
+        let key = |tunnel: &Tunnel| (tunnel.local, tunnel.udp_port, tunnel.vni);
+        let mut by_key: Box<[_]> = all.iter().map(key).zip(0..).collect();
+        by_key.sort_unstable();
+        let mut ends: Vec<(Address, u16)> =
+            all.iter().map(|tunnel| (tunnel.local, tunnel.udp_port)).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        Self { all, ends: ends.into(), by_key, addresses: vteps.addresses.clone() }
+    }
+
+    /// Whether there is any.
+    #[inline(always)]
+    pub(crate) const fn are_there(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// The tunnels of a port.
+    pub(crate) fn of_port(&self, port: PortId) -> Option<&Tunnel> {
+        self.all.binary_search_by_key(&port, |tunnel| tunnel.port).ok().map(|n| &self.all[n])
+    }
+
+    /// Whether datagrams to this address and port are for one of them.
+    #[inline(always)]
+    pub(crate) fn end_at(&self, local: Address, udp_port: u16) -> bool {
+        match &*self.ends {
+            [only] => *only == (local, udp_port),
+            ends => ends.contains(&(local, udp_port)),
+        }
+    }
+
+    /// The tunnels that a datagram is for.
+    pub(crate) fn find(&self, key: TunnelKey) -> Option<&Tunnel> {
+        let n = self.by_key.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        self.all.get(usize::from(self.by_key[n].1))
+    }
+}
+
+/// The hash that spreads inner flows over source ports, which everybody on the way sees: by a key of its own, so that
+/// nothing is learned about other tables.
+pub(crate) fn source_hasher() -> &'static FlowHasher {
+    static HASHER: OnceLock<FlowHasher> = OnceLock::new();
+    HASHER.get_or_init(FlowHasher::new)
+}
+
+/// The remote VTEPs of all routers, and the database of addresses behind them.
+#[derive(Debug, Default)]
+pub(crate) struct Vteps {
+    numbers: BTreeMap<Address, u16>,
+    /// Made with the first tunnel.
+    addresses: Option<Arc<Fdb>>,
+    tunnels: BTreeMap<RouterId, Arc<Tunnels>>,
+}
+
+impl Vteps {
+    /// Follows a new host: VTEPs that it has no longer lose their numbers and addresses.
+    pub(crate) fn follow(&mut self, host: &Host) {
+        let tunnels = || host.ports.iter().filter_map(|port| port.kind.info().tunnel);
+        let wanted = || tunnels().flat_map(|tunnel| &tunnel.remotes).map(|remote| Address::from(*remote));
+        let (before, all) = (self.numbers.len(), wanted().collect::<std::collections::BTreeSet<_>>());
+        self.numbers.retain(|address, _| all.contains(address));
+        if before > self.numbers.len()
+            && let Some(addresses) = &self.addresses
+        {
+            addresses.retain_ports(|number| self.numbers.values().any(|used| *used == number));
+        }
+        for address in all {
+            if !self.numbers.contains_key(&address) {
+                let is_free = |number: &u16| !self.numbers.values().any(|used| used == number);
+                // Further ones have no number, and no tunnel to them.
+                let Some(number) = (0..MAX_PORTS as u16).find(is_free) else { break };
+                self.numbers.insert(address, number);
+            }
+        }
+        let options = FdbOptions {
+            max_age: host.switch.mac_age.saturating_mul(TICKS_PER_SECOND),
+            // The switch holds down addresses that move to and from its ports.
+            hold: 0,
+            ..FdbOptions::with_capacity(host.switch.macs)
+        };
+        if tunnels().next().is_none() {
+            self.addresses = None;
+        } else if self.addresses.as_ref().is_none_or(|addresses| *addresses.options() != options) {
+            // The configuration has checked the options: those of the switch.
+            self.addresses = Fdb::new(options).ok().map(Arc::new);
+        }
+        let of = |id: RouterId| (id, Arc::new(Tunnels::of(host, id, self)));
+        let tunnels = host.routers.iter().map(|router| of(router.id)).collect();
+        self.tunnels = tunnels;
+    }
+
+    /// The tunnels of a router.
+    pub(crate) fn tunnels_of(&self, router: RouterId) -> Arc<Tunnels> {
+        self.tunnels.get(&router).map(Arc::clone).unwrap_or_default()
+    }
+
+    /// Removes addresses that were not seen for long; called often.
+    pub(crate) fn age(&self, tick: u32) {
+        if let Some(addresses) = &self.addresses {
+            addresses.age(tick, addresses.buckets() / 64 + 1);
+        }
+    }
+
+    fn tunnel(&self, port: &PortConfig, config: &VxlanConfig) -> Option<Tunnel> {
+        let vtep = |remote: &std::net::IpAddr| {
+            let address = Address::from(*remote);
+            Some(Vtep { number: *self.numbers.get(&address)?, address })
+        };
+        Some(Tunnel {
+            port: port.id,
+            vni: Vni::new(config.vni)?,
+            local: config.local.into(),
+            remotes: config.remotes.iter().filter_map(vtep).collect(),
+            udp_port: u16::try_from(config.udp_port).ok()?,
+            ttl: u8::try_from(config.ttl).ok()?,
+            dscp: config.dscp.and_then(|dscp| u8::try_from(dscp).ok()),
+            may_fragment: !config.df,
+            mtu: port.mtu.into(),
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! Puts outer headers before packets. In: packets that a port of a tunnel sends. Out: by the next hop of the router to
+//! the VTEP behind which their destination is; to all VTEPs of the network if that is unknown, or a group.
+//!
+//! The outer packet is the router's own: its TTL is that of the configuration, and no rule of the port that sends it is
+//! asked but egress rules. Its UDP port is of the inner flow's hash, by which routers on the way spread flows, and so
+//! does this router over several next hops.
+//!
+//! Cost: a route lookup for each burst and VTEP; for each packet the key of the flow, a hash, and 50 bytes before it.
+//! With several VTEPs a lookup of the destination, and for floods a copy for each VTEP but the last.
+
+use dpdk::{Mbuf, PortNumber, Unfinished};
+use netvm_router::{NextHop, NextHopId, Tables};
+use netvm_wire::partial::transport;
+use netvm_wire::vxlan::{Outer, TosPlace, V6_HEADERS, set_checksum, source_port};
+use netvm_wire::{Address, EtherType, FlowKey, Fragment, MacAddr};
+
+use super::tunnel_of;
+use crate::drop_reason::DropReason;
+use crate::ids::{PortId, RouterId};
+use crate::router::{InterfacePath, RouterPath, Tunnel, source_hasher};
+use crate::worker::next::{Dispatch, Next, Step, ToVtep};
+use crate::worker::packet::keys::key_of;
+use crate::worker::packet::mark;
+use crate::worker::router::counters_of;
+use crate::worker::tx::copy::copies_for;
+
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+/// The most bytes before a packet.
+const MAX_OUTER: usize = ETHERNET + TAG + V6_HEADERS;
+/// Bytes of a packet that are read: Ethernet with two tags, and the longest IP header without extensions.
+const FRONT: usize = ETHERNET + 2 * TAG + 60;
+
+/// Chooses the VTEP of each packet.
+pub(crate) fn choose(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let Some((path, tunnel)) = tunnel_of(cx.snapshot, from, router) else {
+        return Step::All(Next::drop_at(from, DropReason::NoVtepRoute));
+    };
+    let to = |remote| ToVtep { from, router, remote };
+    let addresses = match (&*tunnel.remotes, &path.tunnels.addresses) {
+        ([], _) => return Step::All(Next::drop_at(from, DropReason::NoVtepRoute)),
+        ([_, _, ..], Some(addresses)) => addresses,
+        _ => return Step::All(Next::Encapsulate(to(0))),
+    };
+    for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_slice()) {
+        let mut destination = [0; 6];
+        mbuf.copy_to(&mut destination);
+        let known = addresses.lookup(from.0, MacAddr(destination), dp.clock.tick);
+        *next = match known.and_then(|number| tunnel.place_of(number)) {
+            Some(remote) => Next::Encapsulate(to(remote)),
+            None => Next::EncapsulateAll(to(0)),
+        };
+    }
+    Step::Each
+}
+
+/// Sends a copy to one VTEP, or the packets themselves to the last.
+pub(crate) fn encapsulate_for_next(burst: &mut Dispatch<'_>, to: ToVtep) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let count = tunnel_of(cx.snapshot, to.from, to.router).map_or(0, |(_, tunnel)| tunnel.remotes.len());
+    if usize::from(to.remote) + 1 >= count {
+        return Step::All(Next::Encapsulate(to));
+    }
+    split.copies = copies_for(dp, to.from, cx.memory, batch.as_slice());
+    Step::Copies(Next::Encapsulate(to), Next::EncapsulateAll(ToVtep { remote: to.remote + 1, ..to }))
+}
+
+/// Puts the headers before packets for one VTEP.
+pub(crate) fn encapsulate(burst: &mut Dispatch<'_>, to: ToVtep) -> Step {
+    let Dispatch { dp, cx, batch, split } = burst;
+    let ToVtep { from, router, remote } = to;
+    let lost = Step::All(Next::drop_at(from, DropReason::NoVtepRoute));
+    let Some((path, tunnel)) = tunnel_of(cx.snapshot, from, router) else { return lost };
+    let Some(remote) = tunnel.remotes.get(usize::from(remote)).map(|vtep| vtep.address) else { return lost };
+    let next_hop = path.tables.next_hop(route_to(&path.tables, remote));
+    let way = Way { path, tunnel, remote, next_hop };
+    for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
+        *next = match way.encapsulate(mbuf) {
+            Ok(out) => {
+                let sent = counters_of(out, &dp.counters);
+                sent.tx_packets.add(1);
+                sent.tx_bytes.add(mbuf.pkt_len().into());
+                Next::Forwarded { router, out: out.port }
+            }
+            Err(Unsent::TooLong { mtu }) => Next::TellMtu { from, mtu },
+            Err(Unsent::Dropped(reason)) => Next::drop_at(from, reason),
+        };
+    }
+    Step::Each
+}
+
+fn route_to(tables: &Tables, remote: Address) -> NextHopId {
+    let mut found = [NextHopId::PUNT];
+    match remote.v4_bits() {
+        Some(v4) => tables.lookup_v4(&[v4], &mut found),
+        None => tables.lookup_v6(&[remote.v6_bits().to_be_bytes()], &mut found),
+    }
+    found[0]
+}
+
+/// Why a packet is not sent.
+enum Unsent {
+    /// It is longer than an IP packet that the tunnel carries.
+    TooLong {
+        mtu: u16,
+    },
+    Dropped(DropReason),
+}
+
+impl From<DropReason> for Unsent {
+    fn from(reason: DropReason) -> Self {
+        Self::Dropped(reason)
+    }
+}
+
+/// The way to a VTEP.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    path: &'a RouterPath,
+    tunnel: &'a Tunnel,
+    remote: Address,
+    next_hop: &'a NextHop,
+}
+
+impl<'a> Way<'a> {
+    /// Puts the headers before a packet. Returns the interface that it leaves by.
+    fn encapsulate(&self, mbuf: &mut Mbuf) -> Result<&'a InterfacePath, Unsent> {
+        let Self { path, tunnel, remote, next_hop } = *self;
+        let mut front = [0; FRONT];
+        let copied = mbuf.copy_to(&mut front);
+        let front = &front[..copied];
+        let hash = key_of(mbuf).map_or(0, |key| flow_hash(&key));
+        let hop = next_hop.choose(hash as u32).ok_or(DropReason::NoVtepRoute)?;
+        let out = path.interface(hop.interface).ok_or(DropReason::NoVtepRoute)?;
+        // Of a segment, each part.
+        let inner = mbuf.oversized().map_or(mbuf.pkt_len(), |cut| cut.headers() as u32 + u32::from(cut.size));
+        let longest = tunnel.longest(out.mtu(remote.is_v4()));
+        if inner.min(mbuf.pkt_len()) > longest {
+            let is_tagged = matches!(front.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+            let link = if is_tagged { ETHERNET + TAG } else { ETHERNET } as u32;
+            return Err(Unsent::TooLong {
+                mtu: u16::try_from(longest.saturating_sub(link)).unwrap_or(u16::MAX),
+            });
+        }
+        let tos = TosPlace::of(front).map_or(0, |place| place.get(front));
+        let outer = Outer {
+            source: tunnel.local,
+            destination: remote,
+            ports: [source_port(hash), tunnel.udp_port],
+            vni: tunnel.vni,
+            tos: tunnel.dscp.map_or(tos, |dscp| dscp << 2 | tos & 3),
+            ttl: tunnel.ttl,
+            may_fragment: tunnel.may_fragment,
+        };
+        let mut headers = [0; MAX_OUTER + FRONT];
+        let l2 = write_link(&mut headers, out, LinkTo { mac: hop.mac, is_v4: remote.is_v4() });
+        // The lengths of a segment are those of its first part, until it is cut.
+        let length = outer.write(inner as usize, &mut headers[l2..]).ok_or(DropReason::TooLong)?;
+        let end = l2 + length;
+        let is_summed = !remote.is_v4() && sum_ahead(mbuf, front, &mut headers[l2..][..length + copied]);
+        mbuf.replace_front(0, &headers[..end]).map_err(|_| DropReason::TooLong)?;
+        mbuf.set_tunnel(l2 as u16);
+        if !remote.is_v4() && !is_summed {
+            sum_all(mbuf, l2 as u16);
+        }
+        mark::keep_queue(mbuf);
+        mbuf.set_port(PortNumber(tunnel.port.0));
+        Ok(out)
+    }
+}
+
+/// Where a packet goes on its link.
+#[derive(Clone, Copy)]
+struct LinkTo {
+    mac: MacAddr,
+    is_v4: bool,
+}
+
+/// Writes the Ethernet header; returns its length.
+fn write_link(headers: &mut [u8], out: &InterfacePath, to: LinkTo) -> usize {
+    headers[..6].copy_from_slice(&to.mac.0);
+    headers[6..12].copy_from_slice(&out.mac.0);
+    let mut l2 = ETHERNET;
+    if let Some(vlan) = out.vlan {
+        headers[12..14].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
+        headers[14..16].copy_from_slice(&vlan.get().to_be_bytes());
+        l2 += TAG;
+    }
+    let kind = if to.is_v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+    headers[l2 - 2..l2].copy_from_slice(&kind.0.to_be_bytes());
+    l2
+}
+
+/// Writes the checksum over IPv6 without the packet's payload, for one whose own checksum is unfinished: what is
+/// missing in it is known (Linux's local checksum offload). Segments get theirs when they are cut. Returns false for
+/// finished packets; finishes those that contradict their offload. `headers`: from the outer IP header on, with room
+/// for the packet's `front`.
+fn sum_ahead(mbuf: &mut Mbuf, front: &[u8], headers: &mut [u8]) -> bool {
+    if mbuf.oversized().is_some() {
+        return true;
+    }
+    let Some(Unfinished { l2, l3, udp }) = mbuf.unfinished() else { return false };
+    let found = transport(front).filter(|it| (it.l2, it.l3, it.udp) == (l2, l3, udp));
+    let end = V6_HEADERS + usize::from(l2 + l3);
+    let (Some(found), true) = (found, end <= headers.len()) else {
+        mbuf.finish_checksum();
+        return false;
+    };
+    headers[V6_HEADERS..end].copy_from_slice(&front[..end - V6_HEADERS]);
+    set_checksum(&mut headers[..end], !found.pseudo_sum);
+    true
+}
+
+/// Writes the checksum over IPv6 of a packet without pending offloads.
+fn sum_all(mbuf: &mut Mbuf, l2: u16) {
+    let mut front = [0; MAX_OUTER];
+    let copied = mbuf.copy_to(&mut front);
+    let Some(found) = transport(&front[..copied]) else { return };
+    let at = usize::from(found.partial().at);
+    front[at..at + 2].copy_from_slice(&found.pseudo_sum.to_be_bytes());
+    mbuf.overwrite(&front[..copied]);
+    mbuf.set_unfinished(Unfinished { l2, l3: found.l3, udp: true }, true);
+    mbuf.finish_checksum();
+}
+
+/// The hash of a packet's flow. Only the first of several fragments has ports, so they do not count then.
+fn flow_hash(key: &FlowKey) -> u64 {
+    let Some(mut tuple) = key.five_tuple() else {
+        let [source, destination] = [key.source_mac, key.destination_mac].map(|mac| {
+            let [a, b, c, d, e, f] = mac.0;
+            u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        });
+        return source_hasher().words([source, destination, key.ether_type.0.into(), 0, 0]);
+    };
+    if key.fragment != Fragment::Whole {
+        (tuple.source_port, tuple.destination_port) = (0, 0);
+    }
+    source_hasher().plain(&tuple)
+}
