@@ -14,6 +14,7 @@ mod neighbours;
 mod patch;
 mod site;
 mod static_routes;
+mod tunnels;
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
