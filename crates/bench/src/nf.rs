@@ -44,12 +44,15 @@ pub struct NfSpec {
     /// Work per packet of a slow NF, in dependent multiplications.
     #[arg(long, default_value_t = 0)]
     pub work: u32,
+    /// Slow NFs in one process, one after the other for each packet.
+    #[arg(long, default_value_t = 1)]
+    pub stages: u32,
 }
 
 impl NfSpec {
     /// An adaptive NF.
     pub fn adaptive(kind: Kind, role: &str, core: u32) -> Self {
-        Self { kind, role: role.to_owned(), core, poll: false, work: 0 }
+        Self { kind, role: role.to_owned(), core, poll: false, work: 0, stages: 1 }
     }
 
     /// The command-line arguments for this NF.
@@ -61,6 +64,7 @@ impl NfSpec {
         };
         let mut list = vec!["nf".to_owned(), format!("--kind={kind}"), format!("--role={}", self.role)];
         list.extend([format!("--core={}", self.core), format!("--work={}", self.work)]);
+        list.push(format!("--stages={}", self.stages));
         list.extend(self.poll.then(|| "--poll".to_owned()));
         list
     }
@@ -76,7 +80,9 @@ pub fn run(spec: &NfSpec) -> Result<(), BenchError> {
     let options = Options { role: spec.role.clone(), waiting, ..Options::new("netvm-bench").with_offloads() };
     let outcome = match spec.kind {
         Kind::Forward => netlib::run(&options, |_| Forward),
-        Kind::Slow => netlib::run(&options, |_| Slow { work: spec.work }),
+        Kind::Slow => netlib::run(&options, |_| Stages {
+            stages: (0..spec.stages).map(|_| Box::new(Slow { work: spec.work }) as Box<dyn Stage>).collect(),
+        }),
         Kind::Timed => netlib::attach(&options.with_counters(&[BURST_CYCLES])).map(|attachment| {
             attachment.into_endpoints().iter_mut().for_each(forward_timed);
         }),
@@ -138,7 +144,24 @@ struct Slow {
     work: u32,
 }
 
-impl NetworkFunction for Slow {
+/// An NF that is one of several in a process.
+trait Stage: Send {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict;
+}
+
+/// NFs in one process.
+struct Stages {
+    stages: Vec<Box<dyn Stage>>,
+}
+
+impl NetworkFunction for Stages {
+    fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        let verdicts = self.stages.iter_mut().map(|stage| stage.packet(packet));
+        verdicts.last().unwrap_or(Verdict::Next)
+    }
+}
+
+impl Stage for Slow {
     /// Counts operations instead of time, so that preemption does not count as work.
     fn packet(&mut self, packet: &mut Packet<'_>) -> Verdict {
         let mut product = packet.data().first().copied().map_or(1, u64::from) | 1;
@@ -219,7 +242,7 @@ mod tests {
     #[test]
     fn arguments_round_trip() {
         use clap::Parser;
-        let spec = NfSpec { poll: true, work: 7, ..NfSpec::adaptive(Kind::Slow, "a", 3) };
+        let spec = NfSpec { poll: true, work: 7, stages: 5, ..NfSpec::adaptive(Kind::Slow, "a", 3) };
         let arguments = ["netvm-bench".to_owned()].into_iter().chain(spec.arguments());
         let parsed = crate::cli::Cli::parse_from(arguments);
         assert!(matches!(parsed.command, crate::cli::Bench::Nf(parsed) if parsed == spec));

@@ -216,6 +216,18 @@ pub fn returner(folder: &Path, socket: &Path, core: u32) -> Result<Testpmd, Benc
     Ok(program)
 }
 
+/// Starts a testpmd that forwards between two memif sockets.
+///
+/// # Errors
+/// As for [`Guests::start`].
+pub fn forwarder(folder: &Path, sockets: &[PathBuf; 2], core: u32) -> Result<Testpmd, BenchError> {
+    let cores = TestpmdCores { prompt: core, forwarding: core };
+    let devices = [0, 1].map(|n| Cards::Memif.device(n, &sockets[usize::from(n)], Rings::Packed));
+    let mut program = start(folder.join("forwarder.out"), cores, &devices, |_| ())?;
+    program.type_line("start\n")?;
+    Ok(program)
+}
+
 /// A testpmd that forwards between the guests by `net_vhost`, before they start.
 fn start_floor(folder: &Path, cores: Cores) -> Result<Testpmd, BenchError> {
     let paths = sockets(folder);

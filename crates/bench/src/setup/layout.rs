@@ -2,8 +2,8 @@
 
 use netvm_model::{
     Action, Actions, Balance, Chain, ChainId, EngineConfig, FlowMonitorConfig, Group, GroupId, Host, Idle,
-    Match, NfConfig, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, RoleId, Rule, RuleId,
-    RuleParts, SourceConfig,
+    Match, NfConfig, NfStart, OnFailure, Output, PairConfig, PortConfig, PortId, PortKind, RoleId, Rule,
+    RuleId, RuleParts, SourceConfig,
 };
 
 use crate::machine::huge_pages_are_worthwhile;
@@ -65,6 +65,18 @@ impl Layout {
         id
     }
 
+    /// A program with ports. [`Layout::build`] adds these.
+    pub fn program(&mut self, role: &str, group: GroupId, pair: PairConfig) -> RoleId {
+        let id = self.nf(role, group);
+        self.host.nfs[id.index()].start = NfStart::Ports(pair);
+        id
+    }
+
+    /// The chain of the other direction of another one, whose programs it passes from right to left.
+    pub fn reverse(&mut self, chain: ChainId, of: ChainId) {
+        self.host.chains[chain.index()].reverse = Some(of);
+    }
+
     /// A chain for all packets from `from`.
     pub fn chain(&mut self, name: &str, from: PortId, hops: &[RoleId], output: Output) -> ChainId {
         let id = ChainId(self.host.chains.len() as u16);
@@ -90,7 +102,8 @@ impl Layout {
     }
 
     /// The host.
-    pub fn build(self) -> Host {
+    pub fn build(mut self) -> Host {
+        self.host.add_pair_ports();
         self.host
     }
 }

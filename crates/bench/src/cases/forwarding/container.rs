@@ -7,12 +7,13 @@
 //! ```
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of
-//! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver
-//! got per second, of frames of that length with FCS. netvm's worker and the NFs are pinned to one core, nothing else
-//! is: NFs that only pass packets on take less time than it takes to bring them to another core. `router` and
-//! `kernel-router` route between two networks. `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with
-//! `userspace-tso-enable`.
+//! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver got
+//! per second, of frames of that length with FCS. netvm's worker and the NFs are pinned to one core, nothing else is:
+//! NFs that only pass packets on take less time than it takes to bring them to another core. `router` and
+//! `kernel-router` route between two networks. `veth-hop` is a chain whose hop is the kernel's bridge in a namespace.
+//! `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with `userspace-tso-enable`.
 
+mod hop;
 mod hosts;
 mod iperf;
 
@@ -36,6 +37,7 @@ use crate::peers::ovs::{self, Switch};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
+use hop::BridgeHop;
 use hosts::{Hosts, Link, PORTS};
 use iperf::{Case, Flow, figures};
 
@@ -47,13 +49,16 @@ const ROUTER: &str = "kernel-router";
 /// Open vSwitch, with which netvm's switch is compared.
 const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
-const SWITCHES: [(&str, PortKinds, usize); 5] = [
-    ("switch", PortKinds::Container, 0),
-    ("switch-af-packet", PortKinds::AfPacket, 0),
-    ("switch-af-xdp", PortKinds::AfXdp, 0),
-    ("chain-1", PortKinds::Container, 1),
-    ("chain-3", PortKinds::Container, 3),
+const SWITCHES: [(&str, PortKinds, Between); 6] = [
+    ("switch", PortKinds::Container, Between::Nothing),
+    ("switch-af-packet", PortKinds::AfPacket, Between::Nothing),
+    ("switch-af-xdp", PortKinds::AfXdp, Between::Nothing),
+    ("chain-1", PortKinds::Container, Between::Nfs(1)),
+    ("chain-3", PortKinds::Container, Between::Nfs(3)),
+    (VETH_HOP, PortKinds::Container, Between::Program),
 ];
+/// A chain through the kernel's bridge as a hop, which is compared with the way without it.
+const VETH_HOP: &str = "veth-hop";
 
 /// The MAC address of both interfaces of netvm's router, and those of the namespaces' interfaces.
 const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -65,6 +70,14 @@ enum PortKinds {
     Container,
     AfPacket,
     AfXdp,
+}
+
+/// What packets pass between both ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Nfs(usize),
+    Program,
 }
 
 /// Measures a case.
@@ -90,8 +103,8 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     hosts::forward()?;
     let mut measures: Vec<(&'static str, Measure<'_>)> =
         vec![(BRIDGE, Box::new(|case, plan| kernel(case, Link::Bridge, plan)))];
-    for (name, ends, nfs) in SWITCHES {
-        measures.push((name, Box::new(move |case, plan| netvm(case, Passed { ends, nfs }, cores, plan))));
+    for (name, ends, between) in SWITCHES {
+        measures.push((name, Box::new(move |case, plan| netvm(case, Passed { ends, between }, cores, plan))));
     }
     measures.push(("router", Box::new(|case, plan| router(case, cores, plan))));
     measures.push((ROUTER, Box::new(|case, plan| kernel(case, Link::Router, plan))));
@@ -108,6 +121,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
         }
     }
     for flow in Flow::ALL {
+        comparisons.push(Comparison::new(flow.case(VETH_HOP), flow.case("switch")));
         comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
     let is_wanted = |case: &str| only.is_empty() || only.iter().any(|name| name == case);
@@ -145,18 +159,33 @@ fn open_vswitch(case: &Case<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> M
 #[derive(Clone, Copy)]
 struct Passed {
     ends: PortKinds,
-    nfs: usize,
+    between: Between,
 }
 
 fn netvm(case: &Case<'_>, passed: Passed, cores: Cores, plan: &Plan) -> Measured {
-    let Passed { ends, nfs } = passed;
+    let Passed { ends, between } = passed;
     let hosts =
         Hosts::new(if ends == PortKinds::Container { Link::None } else { Link::Veth }, case.congestion)?;
+    let (nfs, is_program) = match between {
+        Between::Nothing => (0, false),
+        Between::Nfs(nfs) => (nfs, false),
+        Between::Program => (0, true),
+    };
+    let program = if is_program { Some(BridgeHop::new()?) } else { None };
     let roles: Vec<String> = (0..nfs).map(|n| format!("nf{n}")).collect();
     let specs: Vec<_> =
         roles.iter().map(|role| NfSpec::adaptive(Kind::Forward, role, cores.engine)).collect();
-    let mut rig = Rig::start(&configuration(&hosts, ends, &roles, cores), &specs)?;
-    figures(case, &hosts, plan, |pause| rig.run(pause))
+    let mut layout = Layout::new(cores.engine, Idle::Adaptive);
+    let ports = ports(&mut layout, &hosts, ends);
+    let mut rig = Rig::start(&configuration(layout, &ports, &roles, is_program), &specs)?;
+    if is_program {
+        BridgeHop::until_up(&mut rig)?;
+    }
+    let measured = figures(case, &hosts, plan, |pause| rig.run(pause));
+    // Its interfaces are there as long as the engine's ports.
+    drop(rig);
+    drop(program);
+    measured
 }
 
 /// A router with an interface on each of two container ports. Both sides have static neighbour entries, because this
@@ -215,9 +244,8 @@ fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
     figures(case, &hosts, plan, |pause| rig.run(pause))
 }
 
-fn configuration(hosts: &Hosts, ends: PortKinds, roles: &[String], cores: Cores) -> Host {
-    let mut layout = Layout::new(cores.engine, Idle::Adaptive);
-    let ports: Vec<PortId> = hosts
+fn ports(layout: &mut Layout, hosts: &Hosts, ends: PortKinds) -> Vec<PortId> {
+    hosts
         .all()
         .iter()
         .map(|host| {
@@ -233,15 +261,24 @@ fn configuration(hosts: &Hosts, ends: PortKinds, roles: &[String], cores: Cores)
             };
             layout.port(&host.port, kind, 1500)
         })
-        .collect();
-    if roles.is_empty() {
+        .collect()
+}
+
+fn configuration(mut layout: Layout, ports: &[PortId], roles: &[String], is_program: bool) -> Host {
+    if roles.is_empty() && !is_program {
         let mut host = layout.build();
         host.ports.iter_mut().for_each(|port| port.policy.forward = Forward::Normal);
         return host;
     }
     let group = layout.group("nfs", 16_384, 2048);
-    let hops: Vec<_> = roles.iter().map(|role| layout.nf(role, group)).collect();
-    layout.chain("forward", ports[0], &hops, Output::Port(ports[1]));
-    layout.chain("back", ports[1], &hops, Output::Port(ports[0]));
+    let mut hops: Vec<_> = roles.iter().map(|role| layout.nf(role, group)).collect();
+    if is_program {
+        hops.push(layout.program(hop::ROLE, group, BridgeHop::config()));
+    }
+    let forward = layout.chain("forward", ports[0], &hops, Output::Port(ports[1]));
+    let back = layout.chain("back", ports[1], &hops, Output::Port(ports[0]));
+    if is_program {
+        layout.reverse(back, forward);
+    }
     layout.build()
 }

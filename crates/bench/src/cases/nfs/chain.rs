@@ -22,6 +22,9 @@
 //!   processes' time.
 //! - `hop-cpu-per-nf-pair`: CPU time of the NF processes (from the scheduler) per packet and NF. An upper bound: it
 //!   includes polling empty rings, sleeping, signalling and context switches.
+//!
+//! `five-processes` and `one-process` are five NFs that work on each packet: as a chain of five processes, and as one
+//! process that calls all five. Both have the NFs' core.
 
 use std::cell::Cell;
 
@@ -46,6 +49,11 @@ const SLICES: u32 = 10;
 const FRAME: u16 = 60;
 /// Enough for nine full rings and the engine's caches.
 const BUFFERS: u32 = 8192;
+/// Multiplications that each of five NFs does for a packet.
+const WORK: u32 = 100;
+/// Five NFs, each in a process of its own, and all in one process.
+const FIVE: &str = "five-processes";
+const ONE: &str = "one-process";
 
 /// Runs the benchmark.
 ///
@@ -67,8 +75,35 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         subjects
             .push(Subject::new(engine_case(length), move |plan| at_rate(length, cores, rate.get(), plan)));
     }
+    for (case, processes) in [(FIVE, 5), (ONE, 1)] {
+        subjects.push(Subject::new(case, move |plan| five_nfs(case, processes, cores, plan)));
+    }
     let flat = |case: fn(usize) -> String| Comparison::new(case(MAX_LENGTH), case(1));
-    alternate(&args.plan(), &mut subjects, &[flat(engine_case), flat(flat_out_case)])
+    alternate(
+        &args.plan(),
+        &mut subjects,
+        &[flat(engine_case), flat(flat_out_case), Comparison::new(FIVE, ONE)],
+    )
+}
+
+/// Five NFs that each do some work on every packet, in so many processes, which share the NFs' core.
+fn five_nfs(case: &str, processes: u32, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, BenchError> {
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("chain", BUFFERS, 2048);
+    let source = layout.port("source", lossless(FRAME), 1500);
+    let roles: Vec<String> = (1..=processes).map(|n| format!("nf{n}")).collect();
+    let hops: Vec<_> = roles.iter().map(|role| layout.nf(role, group)).collect();
+    layout.chain("chain", source, &hops, Output::Port(source));
+    let spec = |role: &String| NfSpec {
+        work: WORK,
+        stages: 5 / processes,
+        ..NfSpec::adaptive(Kind::Slow, role, cores.nf)
+    };
+    let specs: Vec<_> = roles.iter().map(spec).collect();
+    let mut rig = Rig::start(&layout.build(), &specs)?;
+    let window = rig.measure(case, plan.warm_up, plan.window)?;
+    window.check_forwarded(case)?;
+    Ok(vec![Figure::new(case, Unit::Mpps, window.mpps())])
 }
 
 fn engine_case(length: usize) -> String {

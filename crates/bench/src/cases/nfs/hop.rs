@@ -15,9 +15,15 @@
 //! - `rte-ring-blind…`: the second thread does not read the mbufs. It is not an NF then, as it can neither find a
 //!   packet nor give a verdict (which netvm's descriptors carry); it shows the cost of pointer rings alone.
 //! - `memif`: the NF is a `dpdk-testpmd` with a `net_memif` client, which returns each burst; both sides copy.
+//! - `memif-hop`: a hop of a chain with two memifs, between which `dpdk-testpmd` forwards.
 //! - `testpmd-macswap`: `dpdk-testpmd` between the same null ports on one core, without a second thread.
 
-use netvm_model::{Forward, Idle, MemifConfig, Output, PortId, PortKind};
+use std::time::{Duration, Instant};
+
+use netvm_engine::ProgramState;
+use netvm_model::{
+    Attach, Forward, Idle, MemifConfig, Output, PairConfig, PairEnd, PairSide, PortId, PortKind,
+};
 use netvm_region::NfCounter;
 
 use crate::cli::BenchArgs;
@@ -36,6 +42,8 @@ use crate::setup::rig::Rig;
 const BUFFERS: u32 = 4096;
 /// Packet size in bytes, as DPDK's null device counts.
 const PACKET: u16 = 64;
+/// Time limit for a program to forward.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the benchmark.
 ///
@@ -51,6 +59,8 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         testpmd::find()?;
         subjects.push(Subject::new("memif", move |plan| memif(cores, plan)));
         comparisons.push(Comparison::new("memif", "hop"));
+        subjects.push(Subject::new("memif-hop", move |plan| memif_hop(cores, plan)));
+        comparisons.push(Comparison::new("memif-hop", "hop"));
         let (extbuf, wait, blind) = (true, true, true);
         let plain = ring::Variant::default();
         for (name, variant) in [
@@ -128,6 +138,46 @@ fn memif(cores: Cores, plan: &Plan) -> Measured {
     let cycles = window.busy_cycles() as f64 / returned as f64;
     figures.push(Figure::new("memif engine cycles", Unit::CyclesPerPacket, cycles));
     figures.extend(window.stages("memif"));
+    Ok(figures)
+}
+
+/// From the null port through a chain whose hop is a `dpdk-testpmd` between two memifs, and back.
+fn memif_hop(cores: Cores, plan: &Plan) -> Measured {
+    let folder = tempfile::tempdir().map_err(BenchError::system("cannot make a folder for sockets"))?;
+    let mut layout = Layout::new(cores.engine, Idle::Poll);
+    let group = layout.group("memif", BUFFERS, 2048);
+    let null = layout.port("null", PortKind::Null { size: PACKET }, 1500);
+    let pair = PairConfig { sockets: folder.path().to_owned(), ..PairConfig::new(Attach::Memif) };
+    let role = layout.program("program", group, pair);
+    layout.chain("hop", null, &[role], Output::Port(null));
+    let mut host = layout.build();
+    host.ports[null.index()].group = Some(group);
+    let mut rig = Rig::start(&host, &[])?;
+    let sockets =
+        PairSide::BOTH.map(|side| PairEnd { role: "program", instance: 0, side }.socket(folder.path()));
+    let _program = guests::forwarder(folder.path(), &sockets, cores.nf)?;
+    let what = "memif-hop";
+    let start = Instant::now();
+    while rig.engine().programs().iter().any(|program| program.state != ProgramState::Up) {
+        if start.elapsed() > PROGRAM_TIMEOUT {
+            let seconds = PROGRAM_TIMEOUT.as_secs_f64();
+            return Err(BenchError::Nothing { what: what.to_owned(), seconds });
+        }
+        rig.run(Duration::from_millis(5))?;
+    }
+    rig.run(plan.warm_up)?;
+    let (before, start) = (sent_by(&mut rig, null), rig.sample());
+    rig.run(plan.window)?;
+    let window = Window::between(start, rig.sample());
+    window.warn_if_disturbed(what);
+    let returned = sent_by(&mut rig, null).saturating_sub(before);
+    if returned == 0 {
+        return Err(BenchError::Nothing { what: what.to_owned(), seconds: window.seconds() });
+    }
+    let mut figures = vec![Figure::new(what, Unit::Mpps, returned as f64 / window.seconds() / 1e6)];
+    let cycles = window.busy_cycles() as f64 / returned as f64;
+    figures.push(Figure::new("memif-hop engine cycles", Unit::CyclesPerPacket, cycles));
+    figures.extend(window.stages(what));
     Ok(figures)
 }
 

@@ -179,7 +179,11 @@ fn set_congestion(namespace: &str, congestion: &str) {
     }
 }
 
-fn run(words: &str) -> Result<(), BenchError> {
+/// Runs `ip`.
+///
+/// # Errors
+/// It failed.
+pub fn run(words: &str) -> Result<(), BenchError> {
     probe::ip(&words.split_whitespace().collect::<Vec<_>>())
 }
 
