@@ -1,5 +1,6 @@
 //! Tunnels beside the kernel's own VXLAN, and between two netvmd.
 
+mod many;
 mod servers;
 
 use std::net::Ipv4Addr;
