@@ -79,6 +79,23 @@ fn a_namespace_that_routes_is_a_hop_by_veth() {
 }
 
 #[test]
+fn a_router_starts_again_in_its_namespace() {
+    let Some(site) = Site::new("ra") else { return };
+    let keys = "probe = false\nrewrite_macs = true\n";
+    let daemon = site.start(&format!("{}{keys}", Site::script("veth", &router())), "on_failure = \"drop\"");
+    site.until(&daemon, NfState::Running);
+    assert!(site.pings(), "{}", daemon.log());
+    let path = netvm_api::path::RESTART.replace("{role}", &site.role);
+    let _: serde_json::Value = daemon.post(&path, "");
+    daemon.until("it runs again", |daemon| {
+        let nf = site.nf(daemon);
+        nf.restarts == 1 && nf.state == NfState::Running
+    });
+    assert!(site.pings() && site.echoes(20_000), "{}", daemon.log());
+    assert_eq!(site.nf(&daemon).restarts, 1, "{}", daemon.log());
+}
+
+#[test]
 fn a_namespace_that_routes_is_a_hop_by_tap_and_shows_no_hop() {
     routes("rt", "tap", &router(), "restore_ttl = true\n");
 }
