@@ -113,6 +113,21 @@ pub fn protect_new_files() {
     umask(before | Mode::WOTH);
 }
 
+/// Arenas of the C library's allocator. Each keeps what was freed in it, and by default there are eight for each core:
+/// changes of the configuration, which need some MB on whichever thread, would leave these MB in each. Two are enough,
+/// as workers do not allocate.
+#[cfg(target_env = "gnu")]
+const ARENAS: libc::c_int = 2;
+
+/// Bounds the memory that the allocator keeps.
+fn bound_arenas() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: this sets a number of the allocator, which any thread may do at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+    }
+}
+
 /// Enough open files for all peers.
 const OPEN_FILES: u64 = 65_536;
 
@@ -135,6 +150,7 @@ fn allow_many_files() -> io::Result<()> {
 /// # Errors
 /// [`DaemonError`] if it cannot start or loses its engine.
 pub async fn run(mut options: Options) -> Result<(), DaemonError> {
+    bound_arenas();
     // Absolute, for clients in other folders.
     options.config = std::path::absolute(&options.config)
         .map_err(DaemonError::of("cannot resolve the path of the configuration"))?;
