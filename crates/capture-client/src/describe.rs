@@ -3,11 +3,9 @@
 use netvm_api::CaptureInfo;
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::PacketDirection;
-use netvm_capture_ring::{Direction, NONE_U8, Record};
+use netvm_capture_ring::{Direction, NONE_U8, Origin, Record};
+use netvm_ring::VerdictKind;
 use netvm_wire::parse_prefix;
-
-/// The verdicts of NFs, in the order of their numbers in descriptors.
-const VERDICTS: [&str; 6] = ["next", "drop", "port", "role", "drop-flow", "skip-flow"];
 
 /// The direction in a file. What goes into an NF or a router comes from the engine, and is inbound there.
 pub(crate) const fn direction(record: &Record) -> PacketDirection {
@@ -34,26 +32,42 @@ pub(crate) fn comment(info: &CaptureInfo, record: &Record) -> String {
         Direction::None | Direction::In | Direction::Out => {}
     }
     if record.verdict != NONE_U8 {
-        let kind = VERDICTS.get(usize::from(record.verdict)).copied().unwrap_or("unknown");
-        let names = match kind {
-            "port" => Some(&info.ports),
-            "role" => Some(&info.roles),
-            _ => None,
-        };
-        let argument = names.and_then(|names| names.get(&record.argument));
-        parts.push(
-            argument.map_or_else(|| format!("verdict {kind}"), |name| format!("verdict {kind} {name}")),
-        );
+        parts.push(format!("verdict {}", verdict(info, record)));
     }
     if record.reason != NONE_U8 {
         let reason = info.reasons.get(usize::from(record.reason));
         parts.push(format!("dropped: {}", reason.map_or("unknown", String::as_str)));
     }
     let here = info.interfaces.get(usize::from(record.interface)).map(|point| point.name.as_str());
-    if let Some(port) = info.ports.get(&record.port).filter(|port| here != Some(port)) {
-        parts.push(format!("from port {port}"));
-    }
+    let port = |number| info.ports.get(number).filter(|port| here != Some(port));
+    parts.extend(match &record.origin {
+        Origin::Unknown => None,
+        Origin::Port(number) => port(number).map(|port| format!("from port {port}")),
+        Origin::Nf(number) => info.roles.get(number).map(|role| format!("made by {role}")),
+    });
     parts.join(", ")
+}
+
+/// An NF's verdict, with the name of what it sends the packet to.
+fn verdict(info: &CaptureInfo, record: &Record) -> String {
+    let port = || info.ports.get(&record.argument);
+    let role = || info.roles.get(&record.argument);
+    let chain = || info.chains.get(&record.argument).map(|(name, _)| name);
+    let (kind, name) = match VerdictKind::from_raw(record.verdict) {
+        Some(VerdictKind::Next) => ("next", None),
+        Some(VerdictKind::Drop) => ("drop", None),
+        Some(VerdictKind::Port) => ("port", port()),
+        Some(VerdictKind::Role) => ("role", role()),
+        Some(VerdictKind::DropFlow) => ("drop-flow", None),
+        Some(VerdictKind::SkipFlow) => ("skip-flow", None),
+        Some(VerdictKind::Hold) => ("hold", None),
+        Some(VerdictKind::SteerChain) => ("steer-flow to chain", chain()),
+        Some(VerdictKind::SteerRole) => ("steer-flow to role", role()),
+        Some(VerdictKind::SteerPort) => ("steer-flow to port", port()),
+        Some(VerdictKind::SteerBack) => ("steer-flow back", None),
+        None => ("unknown", None),
+    };
+    name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"))
 }
 
 /// A line of text for a packet: time of day in UTC, capture point, direction, addresses, length and the comment.
@@ -100,7 +114,7 @@ mod tests {
             roles: [(4, "ids".to_owned())].into(),
             reasons: vec!["rule".to_owned(), "verdict".to_owned()],
         };
-        let record = Record { port: 0, original: 60, ..Record::at(0, Direction::In) };
+        let record = Record { origin: Origin::Port(0), original: 60, ..Record::at(0, Direction::In) };
         assert_eq!(comment(&info, &record), "");
         let record = Record { chain: 3, hop: 1, verdict: 1, reason: 1, ..record };
         let dropped = Record { interface: 1, direction: Direction::None, ..record };
@@ -110,6 +124,12 @@ mod tests {
         );
         let sent = Record { verdict: 2, argument: 1, reason: NONE_U8, ..dropped };
         assert!(comment(&info, &sent).contains("verdict port server"));
+        let steered = Record { verdict: VerdictKind::SteerChain as u8, argument: 3, ..sent };
+        assert!(comment(&info, &steered).contains("verdict steer-flow to chain out"));
+        let held = Record { verdict: VerdictKind::Hold as u8, ..sent };
+        assert!(comment(&info, &held).contains("verdict hold"));
+        let made = Record { origin: Origin::Nf(4), ..record };
+        assert!(comment(&info, &made).ends_with(", made by ids"), "{}", comment(&info, &made));
         let line = line(&info, &dropped, Timestamp::new(3661, 5_000), &[0; 20]);
         assert!(line.starts_with("01:01:01.000005 out:2 -   "), "{line}");
         assert!(line.ends_with(

@@ -17,5 +17,5 @@ mod ring;
 
 pub use filter::{Filter, FilterError, Instruction, MAX_INSTRUCTIONS, Outcome};
 pub use handover::{HandoverError, MAX_RINGS, receive_handover, send_handover};
-pub use record::{Direction, NONE_U8, NONE_U16, Record};
+pub use record::{Direction, NONE_U8, NONE_U16, Origin, Record};
 pub use ring::{Counts, MAX_INTERFACES, Reader, RingError, Writer, ring_bytes};

@@ -3,12 +3,13 @@
 //! ```text
 //!  byte 0        4        8              16       20      22     24    25    26      27      28        30    32
 //!       ┌────────┬────────┬──────────────┬────────┬───────┬──────┬─────┬─────┬───────┬───────┬─────────┬─────┬────────
-//!       │ size   │captured│ cycles       │original│ inter-│chain │flags│ hop │verdict│reason │ argument│ port│ packet
+//!       │ size   │captured│ cycles       │original│ inter-│chain │flags│ hop │verdict│reason │ argument│ from│ packet
 //!       │ of all │ bytes  │              │ length │ face  │      │     │     │       │       │         │     │ bytes …
 //!       └────────┴────────┴──────────────┴────────┴───────┴──────┴─────┴─────┴───────┴───────┴─────────┴─────┴────────
 //! ```
 //!
-//! In the byte order of the machine, as both sides run on it. `size` is a multiple of 8.
+//! In the byte order of the machine, as both sides run on it. `size` is a multiple of 8. The low bits of `flags` are
+//! the direction; the highest one says that `from` is a role and no port.
 
 /// No chain, argument or port.
 pub const NONE_U16: u16 = u16::MAX;
@@ -47,6 +48,41 @@ impl Direction {
     }
 }
 
+/// Where a packet comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Origin {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// It came in by the port with this number.
+    Port(u16),
+    /// An NF of the role with this number has made it.
+    Nf(u16),
+}
+
+/// The flag of a packet that an NF has made.
+const MADE: u8 = 1 << 7;
+
+impl Origin {
+    /// Its flag and its number.
+    #[inline(always)]
+    const fn to_raw(self) -> (u8, u16) {
+        match self {
+            Self::Unknown => (0, NONE_U16),
+            Self::Port(port) => (0, port),
+            Self::Nf(role) => (MADE, role),
+        }
+    }
+
+    const fn from_raw(flags: u8, number: u16) -> Self {
+        match (flags & MADE, number) {
+            (0, NONE_U16) => Self::Unknown,
+            (0, port) => Self::Port(port),
+            (_, role) => Self::Nf(role),
+        }
+    }
+}
+
 /// What is known of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
@@ -66,10 +102,10 @@ pub struct Record {
     pub verdict: u8,
     /// Number of the drop reason, or [`NONE_U8`].
     pub reason: u8,
-    /// The verdict's argument: a port or a role; or [`NONE_U16`].
+    /// The verdict's argument: a port, a role or a chain; or [`NONE_U16`].
     pub argument: u16,
-    /// The port that the packet came in by, or [`NONE_U16`].
-    pub port: u16,
+    /// Where the packet comes from.
+    pub origin: Origin,
 }
 
 impl Record {
@@ -86,7 +122,7 @@ impl Record {
             verdict: NONE_U8,
             reason: NONE_U8,
             argument: NONE_U16,
-            port: NONE_U16,
+            origin: Origin::Unknown,
         }
     }
 
@@ -99,16 +135,17 @@ impl Record {
     /// The header of a record with so many bytes of the packet.
     #[inline(always)]
     pub(crate) fn to_bytes(self, size: u32, captured: u32) -> [u64; HEADER / 8] {
+        let (made, from) = self.origin.to_raw();
         [
             u64::from(size) | u64::from(captured) << 32,
             self.cycles,
             u64::from(self.original) | u64::from(self.interface) << 32 | u64::from(self.chain) << 48,
-            u64::from(self.direction as u8)
+            u64::from(self.direction as u8 | made)
                 | u64::from(self.hop) << 8
                 | u64::from(self.verdict) << 16
                 | u64::from(self.reason) << 24
                 | u64::from(self.argument) << 32
-                | u64::from(self.port) << 48,
+                | u64::from(from) << 48,
         ]
     }
 
@@ -121,12 +158,12 @@ impl Record {
             original: third as u32,
             interface: (third >> 32) as u16,
             chain: (third >> 48) as u16,
-            direction: Direction::from_raw(fourth as u8),
+            direction: Direction::from_raw(fourth as u8 & !MADE),
             hop: (fourth >> 8) as u8,
             verdict: (fourth >> 16) as u8,
             reason: (fourth >> 24) as u8,
             argument: (fourth >> 32) as u16,
-            port: (fourth >> 48) as u16,
+            origin: Origin::from_raw(fourth as u8, (fourth >> 48) as u16),
         };
         (first as u32, (first >> 32) as u32, record)
     }
@@ -148,9 +185,12 @@ mod tests {
             verdict: 3,
             reason: 31,
             argument: 0xabcd,
-            port: 7,
+            origin: Origin::Port(7),
         };
-        assert_eq!(Record::from_bytes(record.to_bytes(96, 64)), (96, 64, record));
+        for origin in [Origin::Unknown, Origin::Port(7), Origin::Nf(0), Origin::Nf(NONE_U16)] {
+            let record = Record { origin, ..record };
+            assert_eq!(Record::from_bytes(record.to_bytes(96, 64)), (96, 64, record));
+        }
         let bare = Record::at(0, Direction::In);
         assert_eq!(Record::from_bytes(bare.to_bytes(32, 0)), (32, 0, bare));
     }

@@ -46,7 +46,7 @@ pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
-pub use worker::trace::{Lost, NatEnd, NfVerdict, Step, TimedStep, TracedPacket, Translated};
+pub use worker::trace::{Lost, NatEnd, NfVerdict, Origin, Step, TimedStep, TracedPacket, Translated};
 pub use worker::{
     ConnectionFilter, ConnectionView, FlowCounts, Hypothetical, LogEvent, NoPort, Restored, Span,
     rule_number, rule_of,

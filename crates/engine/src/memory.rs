@@ -3,6 +3,8 @@
 //!
 //! Only the engine maps the mbuf headers. While an NF has a packet, [`crate::inflight`] owns its mbuf.
 
+pub(crate) mod mark;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

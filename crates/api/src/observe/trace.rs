@@ -13,7 +13,7 @@ pub struct LiveTraceRequest {
     pub packets: u64,
     /// The answer ends after so many seconds: 1 to [`LiveTraceRequest::MAX_SECONDS`].
     pub seconds: u64,
-    /// Only packets that this port receives. None: those that any port receives.
+    /// Only packets that this port receives. None: those that any port receives, and those that NFs make.
     pub from: Option<String>,
     /// NFs return packets to the engine after each hop of a chain while the trace runs, and do not pass them on
     /// directly.
@@ -41,12 +41,16 @@ impl Default for LiveTraceRequest {
 pub struct TracedPacket {
     /// Its number in the trace, from 1.
     pub number: u64,
-    /// When its port received it, in seconds since 1970.
+    /// When its port received it, or the NF that made it returned it, in seconds since 1970.
     pub time: f64,
     /// The worker that received it.
     pub worker: u8,
-    /// The port that received it.
-    pub port: String,
+    /// The port that received it. None: an NF has made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The role of the NF that has made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nf: Option<String>,
     /// Its length in bytes, without FCS.
     pub length: u32,
     /// What happened, in order.
@@ -56,7 +60,7 @@ pub struct TracedPacket {
 /// A step of a packet. Names and reasons are given where the step has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TracedStep {
-    /// Nanoseconds since its port had received the packet.
+    /// Nanoseconds since its port had received the packet, or the NF that made it had returned it.
     pub after_ns: u64,
     /// The worker that took the step.
     pub worker: u8,
@@ -117,6 +121,8 @@ impl TracedStep {
 pub enum StepKind {
     /// A port received it: from its device, or from another port if it has none.
     Received,
+    /// An NF has made it.
+    Made,
     /// Rules saw these header fields.
     Fields,
     /// Its headers cannot be parsed.

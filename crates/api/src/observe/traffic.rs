@@ -255,11 +255,11 @@ pub struct Stats {
 /// the last. Each worker measures one packet at a time, at most 50,000 a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyInfo {
-    /// `port`: from reception by a port until a port's device had the packet; `chain`: from its first NF's ring until
-    /// it left the chain; `hop`: from an NF's ring until the NF, or the last of several that pass packets on directly,
-    /// returned it.
+    /// `port`: from reception by a port until a port's device had the packet; `nf`: the same of packets that an NF has
+    /// made, from its ring; `chain`: from its first NF's ring until it left the chain; `hop`: from an NF's ring until
+    /// the NF, or the last of several that pass packets on directly, returned it.
     pub of: String,
-    /// Name: `lan > uplink`, `out`, `out: firewall > monitor`.
+    /// Name: `lan > uplink`, `dns > lan`, `out`, `out: firewall > monitor`.
     pub name: String,
     /// Packets measured.
     pub samples: u64,

@@ -4,7 +4,7 @@ use netvm_region::Pages;
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::{Direction, NONE_U16};
+use crate::record::{Direction, NONE_U16, Origin};
 
 fn pair(bytes: u64) -> (Writer, Reader) {
     let writer = Writer::create(bytes).unwrap();
@@ -28,7 +28,7 @@ proptest! {
         let (mut lost, mut accepted) = (0, 0);
         for (n, (length, reads)) in steps.into_iter().enumerate() {
             let packet = vec![n as u8; length];
-            let record = Record { original: n as u32, port: 3, ..Record::at(5, Direction::In) };
+            let record = Record { original: n as u32, origin: Origin::Port(3), ..Record::at(5, Direction::In) };
             accepted += 1;
             if put(&mut writer, record, &packet) {
                 expected.push_back((record, packet));

@@ -13,11 +13,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use dpdk::Mbuf;
-use netvm_capture_ring::{Direction, Filter, NONE_U8, NONE_U16, Record, RingError, Writer};
+use netvm_capture_ring::{Direction, Filter, NONE_U8, NONE_U16, Origin, Record, RingError, Writer};
 use netvm_clock as clock;
 
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, PortId, RoleId, RouterId};
+use crate::memory::mark::maker_of;
 use filtering::Filtering;
 use points::CapturePoints;
 
@@ -130,7 +131,11 @@ impl WorkerCapture {
 
     #[inline]
     fn write(&mut self, record: &Record, mbuf: &Mbuf) {
-        let record = Record { original: mbuf.pkt_len(), port: mbuf.port().0, ..*record };
+        let origin = match maker_of(mbuf) {
+            Some(role) => Origin::Nf(role.0),
+            None => Origin::Port(mbuf.port().0),
+        };
+        let record = Record { original: mbuf.pkt_len(), origin, ..*record };
         let length = usize::from(mbuf.data_len()).min(self.snaplen);
         // SAFETY: the engine owns the packet, whose first segment has `data_len` bytes. NFs of its group may write to
         // them at the same time; then the copy is as inconsistent as the packet.

@@ -108,7 +108,7 @@ pub(crate) struct Extras {
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
-    /// Queue at the ports that packets leave by; kept in the mbuf, see [`mark`](crate::worker::packet::mark).
+    /// Queue at the ports that packets leave by; kept in the mbuf, see [`mark`](crate::memory::mark).
     pub(crate) queue: Option<QueueId>,
     /// Rare: most decisions have none.
     pub(crate) extras: Option<Box<Extras>>,

@@ -12,15 +12,24 @@ use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId, RouterId, WorkerId};
 use crate::router::PuntReason;
 
+/// Where a packet comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// This port has received it.
+    Port(PortId),
+    /// An NF of this role has made it.
+    Nf(RoleId),
+}
+
 /// What happened to a packet of traffic.
 #[derive(Clone, Debug)]
 pub struct TracedPacket {
-    /// The worker that received it.
+    /// The worker that received it, or to which an NF returned it.
     pub worker: WorkerId,
-    /// When its port received it.
+    /// When its port received it, or the NF that made it returned it.
     pub at: SystemTime,
-    /// The port that received it.
-    pub from: PortId,
+    /// Where it comes from.
+    pub from: Origin,
     /// Its length in bytes, without FCS.
     pub bytes: u32,
     /// What happened.
@@ -30,7 +39,7 @@ pub struct TracedPacket {
 /// A step of a packet of traffic.
 #[derive(Clone, Debug)]
 pub struct TimedStep {
-    /// When, since its port had received it.
+    /// When, since then.
     pub after: Duration,
     /// The worker that took it.
     pub worker: WorkerId,
@@ -45,6 +54,13 @@ pub struct TimedStep {
 pub enum Step {
     /// The port receives it.
     In(PortId),
+    /// An NF has made it, at a hop.
+    Made {
+        /// The NF's role.
+        role: RoleId,
+        /// Position in the chain, from 0.
+        hop: u8,
+    },
     /// The fields of the lookup.
     Key(Box<FlowKey>),
     /// Its headers cannot be parsed.

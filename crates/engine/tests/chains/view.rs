@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Rig, line};
 use netvm_attach::Hello;
 use netvm_engine::{
-    ChainId, DropReason, Engine, Hypothetical, NfVerdict, RoleId, StartTraceError, Step, TraceSpec,
+    ChainId, DropReason, Engine, Hypothetical, NfVerdict, Origin, RoleId, StartTraceError, Step, TraceSpec,
     TracedPacket,
 };
 use netvm_model::{EngineConfig, Host, Output, PortKind, SourceConfig};
@@ -175,7 +175,7 @@ fn packets_of_traffic_are_followed_through_a_chain() {
     let packets = rig.traced(trace);
     assert_eq!(packets.len(), 20);
     for packet in &packets {
-        assert_eq!((packet.from, &packet.steps[0].step), (from, &Step::In(from)));
+        assert_eq!((packet.from, &packet.steps[0].step), (Origin::Port(from), &Step::In(from)));
         // The NFs are of one group: the first hands packets to the second.
         let expected = [to_nf(0), from_nf(1), Step::Left, Step::Out(out)];
         assert_eq!(steps_in_chain(packet, chain), expected, "{packet:#?}");

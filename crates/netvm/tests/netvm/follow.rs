@@ -83,7 +83,7 @@ fn traced(number: u64) -> TracedPacket {
         step(750, 1, StepKind::HandedOver, "handed over to worker 2"),
         step(12_345, 2, StepKind::Dropped, "dropped: rule\u{1b}"),
     ];
-    TracedPacket { number, time: 1.5, worker: 1, port: "client".into(), length: 60, steps }
+    TracedPacket { number, time: 1.5, worker: 1, port: Some("client".into()), nf: None, length: 60, steps }
 }
 
 /// Answers as netvmd does: with as many packets as are wanted, but one within a second, of port `b` alone.

@@ -88,7 +88,8 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
         }
         Step::Answered => plain(StepKind::Answered, "answered with a TCP reset or an ICMP error"),
         Step::Lost(lost) => plain(StepKind::Lost, lost_text(*lost)),
-        Step::Chain(_)
+        Step::Made { .. }
+        | Step::Chain(_)
         | Step::Passed
         | Step::NfDecides
         | Step::Waiting(_)
@@ -151,6 +152,7 @@ fn of_chain(host: &Host, step: &Step) -> TracedStep {
             TracedStep { nf: Some(name), ..step }
         }
         Step::ToNf { role, hop } => at_nf(host, *role, *hop, StepKind::ToNf),
+        Step::Made { role, hop } => at_nf(host, *role, *hop, StepKind::Made),
         Step::FromNf { role, hop, verdict } => {
             let step = at_nf(host, *role, *hop, StepKind::FromNf);
             let verdict = verdict_text(host, *verdict);
@@ -170,10 +172,14 @@ fn of_chain(host: &Host, step: &Step) -> TracedStep {
     }
 }
 
-/// An NF gets or returns a packet.
+/// An NF gets, returns or makes a packet.
 fn at_nf(host: &Host, role: RoleId, hop: u8, step: StepKind) -> TracedStep {
     let (name, hop) = (role_name(host, role), hop.saturating_add(1));
-    let what = if step == StepKind::ToNf { "to" } else { "returned by" };
+    let what = match step {
+        StepKind::ToNf => "to",
+        StepKind::Made => "made by",
+        _ => "returned by",
+    };
     let text = format!("{what} NF {name}, hop {hop}");
     TracedStep { nf: Some(name), hop: Some(hop), ..TracedStep::new(step, text) }
 }

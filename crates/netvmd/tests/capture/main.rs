@@ -21,7 +21,7 @@ use std::time::Duration;
 use common::captured::{Captured, gather, read};
 use common::hosts::{Host, are_possible};
 use common::{ADAPTIVE, Daemon, Forward, PROGRAM, engine, program};
-use netlib::{NetworkFunction, Options, Packet, Verdict};
+use netlib::{Burst, NetworkFunction, Options, Packet, Verdict};
 use netvm_api::{CaptureRequest, Client, FilterProgram};
 use netvm_capture_client::{Limits, Output, Session, SessionError, Target, compile, run};
 use netvm_vnet::{SocketOptions, packet_socket};
@@ -60,6 +60,7 @@ impl NetworkFunction for EndsAt {
 fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
         Ok("ends-at") => netlib::run(&Options::new("nf"), |_| EndsAt).unwrap(),
+        Ok("copies") => netlib::run(&Options::new("nf"), |_| trace::made::Copies).unwrap(),
         Ok("drops-some") => netlib::run(&Options::new("nf"), |_| DropsSome).unwrap(),
         Ok(_) => netlib::run(&Options::new("nf"), |_| Forward).unwrap(),
         Err(_) => {}

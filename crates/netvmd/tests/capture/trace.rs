@@ -1,5 +1,7 @@
 //! Traces of packets of traffic: they name what the packets met, and end with their client.
 
+pub mod made;
+
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -73,7 +75,7 @@ fn packets_are_followed_through_rules_nfs_and_drops() {
         );
         let dropped = packet.steps.last().unwrap();
         assert_eq!((dropped.text.as_str(), dropped.reason.as_deref()), ("dropped: rule", Some("rule")));
-        assert_eq!(packet.port, "left");
+        assert_eq!(packet.port.as_deref(), Some("left"));
         assert!((packet.time - began).abs() < 60.0, "{} {began}", packet.time);
     }
     let passed = passed.join().unwrap().remove(0);

@@ -32,7 +32,7 @@ const MAX_WAIT: Duration = Duration::from_secs(7);
 pub struct TraceSpec {
     /// A program of classic BPF; empty: every packet.
     pub filter: Vec<Instruction>,
-    /// Only packets that this port receives.
+    /// Only packets that this port receives; `None`: that any port receives, and that NFs make.
     pub from: Option<PortId>,
     /// NFs return packets to the engine after each hop, and do not pass them on directly.
     pub each_hop: bool,

@@ -12,7 +12,7 @@ use crate::drop_reason::DropReason;
 use crate::ids::WorkerId;
 use crate::policy::{Decision, Outcome, Policy};
 use crate::worker::record::{Events, PacketEvent, RawEvent, TraceRecord};
-use crate::worker::trace::{Lost, Step, TimedStep, TracedPacket, Translated};
+use crate::worker::trace::{Lost, Origin, Step, TimedStep, TracedPacket, Translated};
 
 /// The steps of a packet under one policy.
 pub(crate) fn steps(events: &Events, policy: &Policy) -> Vec<Step> {
@@ -23,9 +23,7 @@ pub(crate) fn steps(events: &Events, policy: &Policy) -> Vec<Step> {
 
 /// What became of a packet that workers have followed: of all records of it.
 pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Option<TracedPacket> {
-    let begins = |record: &&TraceRecord| matches!(first_of(record), Some(PacketEvent::Step(Step::In(_))));
-    let first = records.iter().find(begins)?;
-    let Some(PacketEvent::Step(Step::In(from))) = first_of(first) else { return None };
+    let (first, from) = records.iter().find_map(|record| Some((record, origin_of(record)?)))?;
     let age = clock::duration_of(clock::cycles().saturating_sub(first.received));
     let list = |record: &'a TraceRecord| record.events.list().iter().map(move |event| (record.by, event));
     let mut events: Vec<(WorkerId, &RawEvent)> = records.iter().flat_map(list).collect();
@@ -44,11 +42,16 @@ pub(super) fn traced<'a>(records: &'a [TraceRecord], history: &History) -> Optio
         steps.extend(some.into_iter().map(timed));
     }
     let at = SystemTime::now().checked_sub(age)?;
-    Some(TracedPacket { worker: first.by, at, from: *from, bytes: first.bytes, steps })
+    Some(TracedPacket { worker: first.by, at, from, bytes: first.bytes, steps })
 }
 
-fn first_of(record: &TraceRecord) -> Option<&PacketEvent> {
-    record.events.list().first().map(|event| &event.what)
+/// Where the packet of a record comes from; `None` of a record that goes on with one of another worker.
+fn origin_of(record: &TraceRecord) -> Option<Origin> {
+    match record.events.list().first()?.what {
+        PacketEvent::Step(Step::In(port)) => Some(Origin::Port(port)),
+        PacketEvent::Step(Step::Made { role, .. }) => Some(Origin::Nf(role)),
+        _ => None,
+    }
 }
 
 /// Adds the steps of an event. `fields`: the header fields when an NF last got or returned the packet.

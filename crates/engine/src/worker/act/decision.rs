@@ -9,10 +9,10 @@ use super::police::admitted;
 use super::vlan::set_vlan;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::memory::mark;
 use crate::policy::{Decision, Outcome};
 use crate::snapshot::Snapshot;
 use crate::worker::next::{Dispatch, Entering, Next, Side, Step};
-use crate::worker::packet::mark;
 use crate::worker::state::lookup_results::{Action, PacketAction, Steering};
 use crate::worker::tx::copy::copies_for;
 

@@ -12,8 +12,8 @@ use netvm_ring::{Descriptor, Message, VerdictKind};
 
 use crate::drop_reason::Violation;
 use crate::ids::{LinkId, PortId};
+use crate::memory::mark;
 use crate::snapshot::Snapshot;
-use crate::worker::packet::mark;
 use crate::worker::state::Datapath;
 
 /// The port of a packet without an ingress port: as of a new mbuf (`RTE_MBUF_PORT_INVALID`).
@@ -50,6 +50,7 @@ fn fill(dp: &mut Datapath, link: LinkId, wanted: usize) {
     let allowed = dp.in_flight.room_to_keep(link);
     let Datapath { nfs, in_flight, memories, .. } = dp;
     let Some(end) = nfs.get_mut(link) else { return };
+    let role = end.role;
     let (Some(stock), Some(memory)) = (&mut end.stock, memories.get(end.memory)) else { return };
     let count = wanted.min(Batch::CAPACITY).min(allowed);
     let count = count.min(stock.room(count as u32) as usize);
@@ -61,7 +62,7 @@ fn fill(dp: &mut Datapath, link: LinkId, wanted: usize) {
     }
     for mbuf in buffers.as_mut_slice() {
         mbuf.set_port(NO_PORT);
-        mark::clear(mbuf);
+        mark::set_maker(mbuf, role);
         memory.set_stamp(mbuf, None);
     }
     let kept = in_flight.keep(link, &mut buffers, |spans| {
@@ -85,6 +86,8 @@ fn set_ingress(dp: &mut Datapath, link: LinkId, buffer: u32, port: PortNumber) -
 /// Keeps packets that an NF thread holds; those beyond its quota stay in the batch.
 #[cold]
 pub(crate) fn hold(dp: &mut Datapath, link: LinkId, run: &mut Batch) {
+    // What it sends later is a packet that it was given.
+    run.as_mut_slice().iter_mut().for_each(mark::forget_maker);
     dp.in_flight.keep(link, run, |_| {});
 }
 

@@ -15,9 +15,9 @@ use netvm_wire::ConnState;
 
 use super::classifier::{Classified, Classifier, Classify, prefetch_headers, set_aside};
 use super::scope::Scope;
+use crate::memory::mark::set_state;
 use crate::policy::{NO_NAT_PORT, NO_ROOM, NOT_TRANSLATABLE, OVER_HALF_OPEN, OVER_QUOTA, Outcome, Tracking};
 use crate::worker::packet::keys::{read_front, read_key};
-use crate::worker::packet::mark::set_state;
 use crate::worker::state::BURST;
 use crate::worker::state::burst::Burst;
 use crate::worker::state::connections::{Entrance, Headers, ReceivedBy, WorkerConnections, rule_number};

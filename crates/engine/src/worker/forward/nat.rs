@@ -13,10 +13,10 @@ use dpdk::Mbuf;
 use netvm_conntrack::Half;
 
 use crate::ids::PortId;
+use crate::memory::mark::connection_of;
 use crate::snapshot::Snapshot;
 use crate::worker::next::{Dispatch, Next, Step};
 use crate::worker::packet::keys::ethernet_key_of;
-use crate::worker::packet::mark::connection_of;
 use crate::worker::record::{PacketEvent, Recorder, Visit};
 use crate::worker::state::connections::Passage;
 use crate::worker::trace::{self, Translated};

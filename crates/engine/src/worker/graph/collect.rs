@@ -19,7 +19,7 @@ use crate::worker::chain::kept;
 use crate::worker::next::{Exit, Next, Position};
 use crate::worker::packet::groups::groups;
 use crate::worker::packet::keys::key_of;
-use crate::worker::record::{PacketEvent, Visit};
+use crate::worker::record::{PacketEvent, Source, Visit};
 use crate::worker::state::burst::Context;
 use crate::worker::state::{BURST, Datapath};
 use crate::worker::trace::NfVerdict;
@@ -56,6 +56,10 @@ pub(crate) fn collect(dp: &mut Datapath, snapshot: &Snapshot, link: LinkId) -> u
                 count += packets.len();
                 others += packets.len();
                 let verdict = Verdict::of(first);
+                if dp.recorder.is_some() || dp.latency.is_on() {
+                    let hop = snapshot.configured_hop(verdict.chain, verdict.hop);
+                    observe::made(dp, snapshot, Source::Nf { role: sender.role, hop }, &packets);
+                }
                 if dp.ports.has_offload_work && !all_plain(&packets) {
                     let dp = &*dp;
                     renew(dp, cx.memory, &mut packets, |reason, mbuf| observe::drop_one(dp, reason, mbuf));

@@ -10,10 +10,13 @@ use super::record;
 use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::{DropReason, reason_of_malformed};
 use crate::ids::{ChainId, PortId, RouterId};
+use crate::memory::mark::maker_of;
+use crate::snapshot::Snapshot;
 use crate::worker::latency::ProgramPassage;
 use crate::worker::next::{ChainHop, CountedAt, PairEntry};
 use crate::worker::packet::bytes_of;
 use crate::worker::packet::keys::key_of;
+use crate::worker::record::Source;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 
@@ -64,6 +67,20 @@ pub(crate) fn free(dp: &Datapath, reason: DropReason, batch: &mut Batch) {
         recorder.dropped(reason, batch.as_slice());
     }
     batch.clear();
+}
+
+/// Notes the packets of these that an NF has made. It has held the others.
+#[cold]
+pub(crate) fn made(dp: &mut Datapath, snapshot: &Snapshot, by: Source, batch: &Batch) {
+    let mut begin = 0;
+    for packets in batch.as_slice().chunk_by(|one, next| maker_of(one) == maker_of(next)) {
+        let end = begin + packets.len();
+        if let Some(role) = maker_of(&packets[0]) {
+            dp.latency.made(role, &batch.raw()[begin..end], dp.clock.now);
+            record::made(dp, snapshot, by, packets);
+        }
+        begin = end;
+    }
 }
 
 /// Counts packets to which a decision applies, for its rules.

@@ -9,14 +9,14 @@ use netvm_wire::{Address, EtherType, FlowKey, IpProto, Malformed};
 
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, RouterId};
+use crate::memory::mark::{state_of, translation_of};
 use crate::snapshot::{Snapshot, Target};
 use crate::worker::act::reject::{has_answer, has_mtu_answer};
 use crate::worker::chain::hop::Hop;
 use crate::worker::classify::l2_lookup::tag_of;
 use crate::worker::next::{ChainHop, Entering, Next, OutOfTunnel, Position, Side, ToVtep};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
-use crate::worker::packet::mark::{state_of, translation_of};
-use crate::worker::record::{Arrival, ComesBack, PacketEvent, Recorder, Visit};
+use crate::worker::record::{Arrival, ComesBack, PacketEvent, Recorder, Source, Visit};
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::connections::Passage;
@@ -30,7 +30,7 @@ const NO_MIRROR: u8 = u8::MAX;
 #[cold]
 pub(crate) fn received(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
-        recorder.received(&Arrival::of(snapshot, port, batch));
+        recorder.received(&Arrival::of(snapshot, Source::Device(port), batch.as_slice()));
     }
 }
 
@@ -38,7 +38,15 @@ pub(crate) fn received(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: 
 #[cold]
 pub(crate) fn passed(dp: &Datapath, snapshot: &Snapshot, port: PortId, batch: &Batch) {
     if let Some(recorder) = &dp.recorder {
-        recorder.received(&Arrival { is_passed: true, ..Arrival::of(snapshot, port, batch) });
+        recorder.received(&Arrival::of(snapshot, Source::Passed(port), batch.as_slice()));
+    }
+}
+
+/// Notes packets that an NF has made.
+#[cold]
+pub(crate) fn made(dp: &Datapath, snapshot: &Snapshot, by: Source, packets: &[Mbuf]) {
+    if let Some(recorder) = &dp.recorder {
+        recorder.received(&Arrival::of(snapshot, by, packets));
     }
 }
 

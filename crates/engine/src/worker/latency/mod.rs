@@ -36,7 +36,8 @@ use netvm_clock as clock;
 use rtrb::Producer;
 
 use super::packet::digest::digest_of;
-use crate::ids::{ChainId, PortId, WorkerId};
+use super::trace::Origin;
+use crate::ids::{ChainId, PortId, RoleId, WorkerId};
 use awaited::AwaitedPacket;
 pub(crate) use awaited::AwaitedPackets;
 
@@ -50,6 +51,8 @@ const MAX_MICROS: u64 = 1_000_000;
 pub enum Span {
     /// From reception by the first port until the second port's device had the packet.
     Ports(PortId, PortId),
+    /// From the ring of an NF of a role that has made the packet until the port's device had it.
+    Made(RoleId, PortId),
     /// From the ring of a chain's first NF until the packet left the chain.
     Chain(ChainId),
     /// From the ring of the NF at the first hop until the NF at the last hop returned it: several hops if NFs pass
@@ -69,7 +72,7 @@ pub(crate) struct LatencySample {
 /// A measured packet that waits for the device of its port to take it.
 #[derive(Clone, Copy)]
 struct Queued {
-    from: PortId,
+    from: Origin,
     to: PortId,
     received: u64,
     since: u64,
@@ -89,7 +92,7 @@ pub(crate) struct ProgramPassage {
 pub(crate) struct Latency {
     own_id: WorkerId,
     followed: Cell<Option<MbufPtr>>,
-    from: PortId,
+    from: Origin,
     /// Start of the turn in which it was chosen.
     chosen: u64,
     received: u64,
@@ -128,7 +131,7 @@ impl Latency {
             own_id,
             awaited,
             followed: Cell::new(None),
-            from: PortId(0),
+            from: Origin::Port(PortId(0)),
             chosen: 0,
             received: 0,
             chain: None,
@@ -157,6 +160,11 @@ impl Latency {
         }
     }
 
+    /// Whether it measures.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// Whether the followed packet is one of these.
     #[inline(always)]
     pub(crate) fn is_among(&self, packets: &[MbufPtr]) -> bool {
@@ -168,11 +176,21 @@ impl Latency {
     /// Handles packets that a port received in a turn that began at `now`.
     #[inline(always)]
     pub(crate) fn received(&mut self, port: PortId, batch: &Batch, now: u64) {
+        self.arrived(Origin::Port(port), batch.raw(), now);
+    }
+
+    /// Handles packets that an NF has made, in a turn that began at `now`.
+    pub(crate) fn made(&mut self, role: RoleId, packets: &[MbufPtr], now: u64) {
+        self.arrived(Origin::Nf(role), packets, now);
+    }
+
+    #[inline(always)]
+    fn arrived(&mut self, from: Origin, packets: &[MbufPtr], now: u64) {
         if self.followed.get().is_none() {
             if now >= self.next && self.own.is_none() {
-                self.choose(port, batch, now);
+                self.choose(from, packets, now);
             }
-        } else if self.is_among(batch.raw()) || now.wrapping_sub(self.chosen) > self.longest {
+        } else if self.is_among(packets) || now.wrapping_sub(self.chosen) > self.longest {
             // The followed packet was freed unnoticed, or is held somewhere.
             self.followed.set(None);
         } else if now >= self.next {
@@ -183,9 +201,9 @@ impl Latency {
 
     /// Chooses a packet, unless a program has the last one.
     #[inline(never)]
-    fn choose(&mut self, port: PortId, batch: &Batch, now: u64) {
+    fn choose(&mut self, from: Origin, packets: &[MbufPtr], now: u64) {
         if !self.awaited.waits(self.own_id) {
-            self.follow(port, batch, now);
+            self.follow(from, packets, now);
         } else if now.wrapping_sub(self.chosen) > self.longest {
             // The program has dropped it, or changed it.
             self.awaited.cancel(self.own_id);
@@ -195,16 +213,16 @@ impl Latency {
         }
     }
 
-    fn follow(&mut self, port: PortId, batch: &Batch, now: u64) {
+    fn follow(&mut self, from: Origin, packets: &[MbufPtr], now: u64) {
         if self.skip > 0 {
             self.skip -= 1;
             return;
         }
-        let Some(packet) = batch.raw().get(self.count % batch.len().max(1)) else { return };
+        let Some(packet) = packets.get(self.count % packets.len().max(1)) else { return };
         self.count = self.count.wrapping_add(1);
         self.skip = (self.count % 4) as u8;
         self.followed.set(Some(*packet));
-        (self.from, self.chosen, self.received) = (port, now, clock::cycles());
+        (self.from, self.chosen, self.received) = (from, now, clock::cycles());
         (self.chain, self.hop, self.missed) = (None, None, 0);
         self.next = now.wrapping_add(self.interval);
     }
@@ -229,11 +247,12 @@ impl Latency {
     #[cold]
     pub(crate) fn entered_program(&mut self, batch: &Batch, passage: ProgramPassage) {
         let found = batch.as_slice().iter().find(|mbuf| Some(mbuf.as_ptr()) == self.followed.get());
-        let Some(mbuf) = found else { return };
+        // What an NF has made is not known again.
+        let (Some(mbuf), Origin::Port(from)) = (found, self.from) else { return };
         let now = clock::cycles();
         let ProgramPassage { chain, hop, by } = passage;
         let chain = self.chain.filter(|(of, _)| *of == chain).unwrap_or((chain, now));
-        let Self { from, received, missed, .. } = *self;
+        let Self { received, missed, .. } = *self;
         let digest = digest_of(mbuf);
         let packet = AwaitedPacket { digest, by, from, received, chain, hop: (hop, now), missed };
         self.awaited.put(self.own_id, &packet);
@@ -258,7 +277,7 @@ impl Latency {
         let follows_older = self.followed.get().is_some() && self.chosen != now;
         if let Some(packet) = batch.raw().get(position).filter(|_| !follows_older && self.own.is_none()) {
             self.followed.set(Some(*packet));
-            (self.from, self.chosen, self.received) = (from, now, received);
+            (self.from, self.chosen, self.received) = (Origin::Port(from), now, received);
             (self.chain, self.hop, self.missed) = (Some(chain), None, missed);
         }
     }
@@ -282,7 +301,10 @@ impl Latency {
             && self.is_among(batch.raw())
             && let Some((chain, since)) = self.chain.take()
         {
-            self.sample(Span::Chain(chain), since, self.missed);
+            // A packet that an NF has made was not in all of the chain.
+            if matches!(self.from, Origin::Port(_)) {
+                self.sample(Span::Chain(chain), since, self.missed);
+            }
         }
     }
 
@@ -304,14 +326,14 @@ impl Latency {
     }
 
     /// The stamp of a packet that goes to another worker: the low bits of its reception time, or 0 if it is not the
-    /// followed packet.
+    /// followed packet, or an NF has made it.
     #[inline(always)]
     pub(crate) fn hand_over(&self, packet: MbufPtr) -> u32 {
         if self.followed.get() != Some(packet) {
             return 0;
         }
         self.followed.set(None);
-        self.received as u32 | 1
+        if matches!(self.from, Origin::Port(_)) { self.received as u32 | 1 } else { 0 }
     }
 
     /// Handles a packet that came from another worker with its stamp, and is about to be sent.
@@ -321,6 +343,7 @@ impl Latency {
         let passed = u64::from((now as u32).wrapping_sub(stamp));
         // If the counters of two cores differ, the elapsed time may be impossibly long.
         if self.is_on && self.taken.is_none() && passed < self.longest {
+            let from = Origin::Port(from);
             self.taken = Some(Queued { from, to, received: now.wrapping_sub(passed), since: now, missed: 0 });
         }
     }
@@ -339,7 +362,11 @@ impl Latency {
     #[inline(never)]
     fn waits(&mut self, queued: &Queued, now: u64, is_flushed: Option<bool>) -> bool {
         if is_flushed == Some(true) {
-            self.sample(Span::Ports(queued.from, queued.to), queued.received, queued.missed);
+            let span = match queued.from {
+                Origin::Port(from) => Span::Ports(from, queued.to),
+                Origin::Nf(role) => Span::Made(role, queued.to),
+            };
+            self.sample(span, queued.received, queued.missed);
         }
         is_flushed == Some(false) && now.wrapping_sub(queued.since) < self.longest
     }

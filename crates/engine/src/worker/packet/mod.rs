@@ -1,10 +1,8 @@
-//! Packets as bytes and in batches: reading keys, changing tags, noting queues and states, counting bytes, splitting
-//! a batch into groups.
+//! Packets as bytes and in batches: reading keys, changing tags, counting bytes, splitting a batch into groups.
 
 pub(crate) mod digest;
 pub(crate) mod groups;
 pub(crate) mod keys;
-pub(crate) mod mark;
 pub(crate) mod packet_set;
 pub(crate) mod probe;
 pub(crate) mod retag;

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use dpdk::MbufPtr;
 
 use super::event::{PacketEvent, TraceRecord};
-use super::{Arrival, Visit};
+use super::{Arrival, Source, Visit};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::snapshot::MAX_PASSED;
@@ -83,10 +83,10 @@ impl Following {
     }
 
     /// Takes a packet for the one that a program has had.
-    pub(super) fn comes_back(&mut self, arrival: &Arrival<'_>, mbuf: MbufPtr) {
+    pub(super) fn comes_back(&mut self, snapshot: u32, by: PortId, mbuf: MbufPtr) {
         self.awaited = None;
-        self.record.snapshot = arrival.snapshot;
-        self.record.note(PacketEvent::Step(Step::CameBack(arrival.port)));
+        self.record.snapshot = snapshot;
+        self.record.note(PacketEvent::Step(Step::CameBack(by)));
         // As many as it can follow at once have room: one for each copy.
         let _ = self.mbufs.try_push(Followed { mbuf, is_leaving: false });
     }
@@ -105,11 +105,11 @@ impl Following {
     }
 
     /// A port has received this one, in the same turn as the one before, if it has no device. Otherwise the mbuf was
-    /// freed unnoticed.
+    /// freed unnoticed: its device has received a packet in it, or an NF has made one.
     pub(super) fn received(&mut self, arrival: &Arrival<'_>, mbuf: MbufPtr) {
-        if arrival.is_passed {
+        if matches!(arrival.source, Source::Passed(_)) {
             self.record.snapshot = arrival.snapshot;
-            self.record.note(PacketEvent::Step(Step::In(arrival.port)));
+            self.record.note(PacketEvent::Step(arrival.source.step()));
         } else {
             self.ends(mbuf, Step::Lost(Lost::Freed));
         }

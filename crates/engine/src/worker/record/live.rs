@@ -9,7 +9,7 @@
 
 use arrayvec::ArrayVec;
 use dpdk::{Mbuf, MbufPtr};
-use netvm_capture_ring::{Direction, Filter};
+use netvm_capture_ring::Filter;
 use netvm_clock as clock;
 
 use super::event::{PacketEvent, PacketNumber, TraceRecord};
@@ -39,7 +39,7 @@ const FOR_COPIES: usize = 4;
 pub(crate) struct LiveTrace {
     pub(super) id: TraceId,
     worker: WorkerId,
-    /// Only packets that this port receives.
+    /// Only packets that this port receives; `None`: that devices receive, and that NFs make.
     from: Option<PortId>,
     filtering: Option<Filtering>,
     /// Packets chosen so far.
@@ -59,7 +59,7 @@ pub(crate) struct LiveTrace {
 
 impl LiveTrace {
     /// A trace on each of so many workers, of packets that this port receives, and that a filter accepts; `None`: that
-    /// any port receives, and of all packets.
+    /// any port receives or an NF makes, and of all packets.
     pub(crate) fn for_workers(workers: usize, from: Option<PortId>, filter: Option<&Filter>) -> Vec<Self> {
         let trace = |(n, peers)| Self {
             id: TraceId(0),
@@ -83,14 +83,12 @@ impl LiveTrace {
         self.free.iter_mut().for_each(|record| record.trace = id);
     }
 
-    /// Chooses packets of those that a port has received. `filters`: so many share their time.
+    /// Chooses packets of those that a port has received, or an NF has made. `filters`: so many share their time.
     pub(super) fn received(&mut self, arrival: &Arrival<'_>, filters: usize) {
         self.settle();
         self.each_of(arrival.packets, |following, mbuf| following.received(arrival, mbuf.as_ptr()));
         self.come_back(arrival);
-        // A packet from any port is chosen where its device has received it.
-        let is_from = self.from.map_or(!arrival.is_passed, |from| from == arrival.port);
-        if !is_from || !self.has_records() {
+        if !arrival.source.is_wanted(self.from) || !self.has_records() {
             return;
         }
         let packets = arrival.packets;
@@ -102,7 +100,7 @@ impl LiveTrace {
         while self.has_records()
             && let Some((some, rest)) = filtering.next(left)
         {
-            let wanted = filtering.wanted(some, Direction::In);
+            let wanted = filtering.wanted(some, arrival.source.direction());
             let is_wanted = |(n, _): &(u32, &Mbuf)| wanted >> n & 1 != 0;
             (0..).zip(some).filter(is_wanted).for_each(|(_, packet)| self.follow(arrival, packet));
             left = rest;
@@ -124,7 +122,7 @@ impl LiveTrace {
         let number = PacketNumber { worker: self.worker, count: self.count };
         self.count = self.count.wrapping_add(1);
         record.begin(number, packet.pkt_len(), arrival.snapshot);
-        record.note(PacketEvent::Step(Step::In(arrival.port)));
+        record.note(PacketEvent::Step(arrival.source.step()));
         self.add(record, packet.as_ptr());
     }
 
@@ -166,16 +164,17 @@ impl LiveTrace {
     /// Takes packets that come back from a program for those that have gone in: of the same flow, in the same order.
     fn come_back(&mut self, arrival: &Arrival<'_>) {
         self.take_over();
+        let Some(by) = arrival.source.port() else { return };
         for packet in arrival.packets {
-            if self.following.iter().all(|following| !following.waits_at(arrival.port)) {
+            if self.following.iter().all(|following| !following.waits_at(by)) {
                 return;
             }
             let Ok(key) = key_of(packet) else { continue };
             let flow = flow_hash(&key);
-            let waits = |following: &&mut Following| following.waits_for(arrival.port, flow);
+            let waits = |following: &&mut Following| following.waits_for(by, flow);
             let first = self.following.iter_mut().filter(|following| waits(following).is_some());
             if let Some(following) = first.min_by_key(waits) {
-                following.comes_back(arrival, packet.as_ptr());
+                following.comes_back(arrival.snapshot, by, packet.as_ptr());
                 self.mask |= bit_of(packet.as_ptr());
             }
         }

@@ -2,6 +2,7 @@
 //! manager makes steps.
 //!
 //! ```text
+//!  an NF that makes a packet ── received ──▶ stage …
 //!  rx ── received ──▶ stage ── visited ──▶ NF ── visited ──▶ stage ── visited ──▶ tx
 //!                       ├── dropped          └── copied ──▶ stage ── visited ──▶ tx
 //!                       └── handed_over ══ a record ══▶ another worker ── taken_over ──▶ stage ── visited ──▶ tx
@@ -27,10 +28,11 @@ use std::cell::RefCell;
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf, MbufPtr};
+use netvm_capture_ring::Direction;
 
 use super::trace::Step;
 use crate::drop_reason::DropReason;
-use crate::ids::{PortId, TraceId, WorkerId};
+use crate::ids::{PortId, RoleId, TraceId, WorkerId};
 use crate::snapshot::Snapshot;
 pub(crate) use event::{Events, PacketEvent, PacketNumber, RawEvent, Share, TraceRecord};
 pub(crate) use live::LiveTrace;
@@ -40,21 +42,64 @@ pub(crate) const MAX_TRACES: usize = 16;
 /// Events of a hypothetical packet: enough for a copy to each port of the largest VLAN.
 const HYPOTHETICAL_EVENTS: usize = 8 * netvm_region::MAX_PORTS;
 
-/// Packets that a port has received.
+/// Where packets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The device of a port.
+    Device(PortId),
+    /// A port without a device: another one has sent them, or received them with a tag.
+    Passed(PortId),
+    /// An NF that has made them, at a position in a chain.
+    Nf { role: RoleId, hop: u8 },
+}
+
+impl Source {
+    /// The first step of such packets.
+    const fn step(self) -> Step {
+        match self {
+            Self::Device(port) | Self::Passed(port) => Step::In(port),
+            Self::Nf { role, hop } => Step::Made { role, hop },
+        }
+    }
+
+    /// The port; `None` for what an NF has made.
+    const fn port(self) -> Option<PortId> {
+        match self {
+            Self::Device(port) | Self::Passed(port) => Some(port),
+            Self::Nf { .. } => None,
+        }
+    }
+
+    /// For filters.
+    const fn direction(self) -> Direction {
+        match self {
+            Self::Device(_) | Self::Passed(_) => Direction::In,
+            Self::Nf { .. } => Direction::Out,
+        }
+    }
+
+    /// Whether a trace of packets from `from` is to follow such packets, and one of all packets that arrive.
+    fn is_wanted(self, from: Option<PortId>) -> bool {
+        match (self, from) {
+            (Self::Device(port) | Self::Passed(port), Some(from)) => port == from,
+            (Self::Device(_) | Self::Nf { .. }, None) => true,
+            (Self::Passed(_), None) | (Self::Nf { .. }, Some(_)) => false,
+        }
+    }
+}
+
+/// Packets that a port has received, or an NF has made.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival<'a> {
     /// The number of the snapshot in force.
     pub(crate) snapshot: u32,
-    pub(crate) port: PortId,
+    pub(crate) source: Source,
     pub(crate) packets: &'a [Mbuf],
-    /// The port has no device: another one has sent them, or received them with a tag.
-    pub(crate) is_passed: bool,
 }
 
 impl<'a> Arrival<'a> {
-    /// Packets from a device.
-    pub(crate) fn of(snapshot: &Snapshot, port: PortId, batch: &'a Batch) -> Self {
-        Self { snapshot: snapshot.number, port, packets: batch.as_slice(), is_passed: false }
+    pub(crate) const fn of(snapshot: &Snapshot, source: Source, packets: &'a [Mbuf]) -> Self {
+        Self { snapshot: snapshot.number, source, packets }
     }
 }
 
@@ -162,10 +207,10 @@ impl Recorder {
         traces.get_mut().iter_mut().find_map(|trace| trace.take_ended(now))
     }
 
-    /// Notes that a port has received packets.
+    /// Notes that a port has received packets, or an NF has made them.
     pub(crate) fn received(&self, arrival: &Arrival<'_>) {
         match self {
-            Self::Hypothetical(_) => self.note(arrival.snapshot, PacketEvent::Step(Step::In(arrival.port))),
+            Self::Hypothetical(_) => self.note(arrival.snapshot, PacketEvent::Step(arrival.source.step())),
             Self::Live(traces) => {
                 let mut traces = traces.borrow_mut();
                 let filters = traces.len();

@@ -6,8 +6,8 @@ use netvm_router::{Checked, HeaderError, check_v4, check_v6, forward_v4, forward
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
+use crate::memory::mark::is_of_other_family;
 use crate::router::{Ingress, InterfacePath, PortInterfaces, PuntReason, RouterPath};
-use crate::worker::packet::mark::is_of_other_family;
 
 /// Bytes that are copied: Ethernet header, a tag and IPv6 header, in one cache line.
 const COPY_BYTES: usize = 64;

@@ -28,9 +28,9 @@ use netvm_router::{Hop, NextHop, NextHopId};
 use netvm_wire::{FlowKey, Fragment};
 
 use super::packet::keys::{key_of, prefetch};
-use super::packet::mark::connection_of;
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::memory::mark::connection_of;
 use crate::router::{DestinationLimit, PortInterfaces, PuntClass, PuntReason, RouterPath};
 pub(crate) use count::counters_of;
 use fast_path::Headers;

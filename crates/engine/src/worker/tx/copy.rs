@@ -8,7 +8,7 @@ use dpdk::{Batch, Mbuf};
 use crate::drop_reason::DropReason;
 use crate::ids::{MemoryId, PortId};
 use crate::memory::Memory;
-use crate::worker::packet::mark;
+use crate::memory::mark;
 use crate::worker::state::Datapath;
 
 /// Replaces packets of `from` by copies in buffers of `to`, and frees the originals. Returns packets for which no

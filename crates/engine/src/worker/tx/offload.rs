@@ -13,7 +13,7 @@ use netvm_wire::vxlan::{self, Part};
 use crate::drop_reason::DropReason;
 use crate::ids::MemoryId;
 use crate::memory::Memory;
-use crate::worker::packet::mark;
+use crate::memory::mark;
 use crate::worker::state::Datapath;
 
 /// Bytes that are searched for headers: the longest TCP and IPv4 headers after two VLAN tags, and some more.

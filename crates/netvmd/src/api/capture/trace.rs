@@ -12,7 +12,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use netvm_api::{LiveTraceRequest, TracedPacket, TracedStep};
-use netvm_engine::{StartTraceError, TimedStep, TraceId, TraceSpec};
+use netvm_engine::{Origin, StartTraceError, TimedStep, TraceId, TraceSpec};
+use netvm_model::{PortId, RoleId};
 use netvm_policy::Names;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::quota::Share;
 use super::{CaptureQuota, Failure, Peer, instructions, within};
 use crate::api::policy::port_named;
-use crate::api::steps::described;
+use crate::api::steps::{described, role_name};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineHandle;
 use crate::events::LogLimit;
@@ -127,11 +128,18 @@ fn info(number: u64, packet: &netvm_engine::TracedPacket) -> TracedPacket {
         steps.map(move |step| TracedStep { after_ns, worker, ..step }).collect::<Vec<_>>()
     };
     let host = steps.first().map(|first| &*first.host);
+    let port = |id: PortId| host.map_or_else(|| id.to_string(), |host| Names::port(host, id).into_owned());
+    let nf = |role: RoleId| host.map_or_else(|| role.to_string(), |host| role_name(host, role));
+    let (port, nf) = match *from {
+        Origin::Port(id) => (Some(port(id)), None),
+        Origin::Nf(role) => (None, Some(nf(role))),
+    };
     TracedPacket {
         number,
         time: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         worker: worker.0,
-        port: host.map_or_else(|| from.to_string(), |host| Names::port(host, *from).into_owned()),
+        port,
+        nf,
         length: *bytes,
         steps: steps.iter().flat_map(of_step).collect(),
     }

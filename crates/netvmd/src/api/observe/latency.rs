@@ -10,6 +10,7 @@ use netvm_engine::{ChainId, Engine, LatencyView, PortId, Span};
 use netvm_model::Host;
 
 use crate::api::Failure;
+use crate::api::steps::role_name;
 use crate::daemon::Daemon;
 
 pub(crate) async fn latency(State(daemon): State<Arc<Daemon>>) -> Result<Json<Vec<LatencyInfo>>, Failure> {
@@ -21,6 +22,7 @@ pub(crate) async fn latency(State(daemon): State<Arc<Daemon>>) -> Result<Json<Ve
 fn info(host: &Host, view: &LatencyView) -> LatencyInfo {
     let (of, name) = match view.span {
         Span::Ports(from, to) => ("port", format!("{} > {}", port(host, from), port(host, to))),
+        Span::Made(role, to) => ("nf", format!("{} > {}", role_name(host, role), port(host, to))),
         Span::Chain(chain) => ("chain", chain_name(host, chain)),
         Span::Hops(chain, first, last) => {
             let roles: Vec<_> = (first..=last).map(|hop| role(host, chain, hop)).collect();

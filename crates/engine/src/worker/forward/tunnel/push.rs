@@ -17,10 +17,10 @@ use netvm_wire::{Address, EtherType, FlowKey, Fragment, MacAddr};
 use super::tunnel_of;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, RouterId};
+use crate::memory::mark;
 use crate::router::{InterfacePath, RouterPath, Tunnel, source_hasher};
 use crate::worker::next::{Dispatch, Next, Step, ToVtep};
 use crate::worker::packet::keys::key_of;
-use crate::worker::packet::mark;
 use crate::worker::router::counters_of;
 use crate::worker::tx::copy::copies_for;
 

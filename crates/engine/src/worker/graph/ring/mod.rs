@@ -14,10 +14,10 @@ use netvm_wire::ConnState;
 use crate::capture::{CaptureMeta, CapturePoint};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::memory::mark::state_of;
 use crate::worker::graph::observe;
 use crate::worker::next::{CountedAt, RingEnd};
 use crate::worker::packet::keys::hash_of;
-use crate::worker::packet::mark::state_of;
 use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 

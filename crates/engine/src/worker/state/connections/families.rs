@@ -10,9 +10,9 @@ use netvm_wire::{ConnState, FlowKey, IpProto, parse_prefix};
 
 use super::WorkerConnections;
 use crate::ids::PortId;
+use crate::memory::mark::{OfConnection, set_of_other_family};
 use crate::nat::Nat64Path;
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::{OfConnection, set_of_other_family};
 
 /// Where packets arrive that may change their family.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use netvm_wire::{ConnState, FlowKey, Fragment};
 use super::{NoPort, ReceivedBy, WorkerConnections};
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
+use crate::memory::mark::{OfConnection, forget_connection, set_connection, state_of};
 use crate::nat::{Nat, SourceChoice};
 use crate::worker::packet::keys::{HEADER_BYTES, read_front};
-use crate::worker::packet::mark::{OfConnection, forget_connection, set_connection, state_of};
 
 impl WorkerConnections {
     /// Finds out where packets lead that may begin a connection, and notes it in their keys: the rules see it.

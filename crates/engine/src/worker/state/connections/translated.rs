@@ -6,8 +6,8 @@ use netvm_wire::{FiveTuple, FlowKey, VlanId};
 
 use super::WorkerConnections;
 use crate::ids::PortId;
+use crate::memory::mark::OfConnection;
 use crate::nat::Nat;
-use crate::worker::packet::mark::OfConnection;
 use crate::worker::trace::{NatEnd, Translated};
 
 /// A packet of a connection at a port: where its destination is translated, or its source.

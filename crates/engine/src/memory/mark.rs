@@ -5,7 +5,8 @@
 //! - the state of its connection, if the port that received it tracks connections, for the rules of the port that it
 //!   leaves by;
 //! - its connection and direction, in two further fields of the mbuf, if its source may have to be translated when it
-//!   leaves.
+//!   leaves;
+//! - the role of the NF that has made it, in these fields, until it has a connection or another NF holds it.
 //!
 //! [`clear`] runs on each received packet, so a packet never has what was noted of an earlier one in its mbuf. Buffers
 //! from the engine's pools have nothing noted.
@@ -19,6 +20,8 @@ use dpdk::Mbuf;
 use netvm_policy::QueueId;
 use netvm_wire::ConnState;
 
+use crate::ids::RoleId;
+
 /// Nothing is noted.
 const NOTHING: u16 = 0;
 /// The bits of the queue: its number plus one.
@@ -31,6 +34,12 @@ const IS_REPLY: u16 = 1 << 10;
 const OF_OTHER_FAMILY: u16 = 1 << 11;
 /// Where the bits of the state begin.
 const STATE: u32 = 12;
+/// The bits of the state.
+const STATES: u16 = 0b111 << STATE;
+/// The role of the NF that has made it is noted.
+const MADE: u16 = 1 << 15;
+/// What the two further fields tell.
+const NOTES: u16 = HAS_CONNECTION | OF_OTHER_FAMILY | MADE;
 
 /// Notes a packet's queue. A later call replaces it.
 #[inline(always)]
@@ -41,7 +50,7 @@ pub(crate) fn set_queue(mbuf: &mut Mbuf, queue: QueueId) {
 /// Notes the state of a packet's connection. A later call replaces it.
 #[inline(always)]
 pub(crate) fn set_state(mbuf: &mut Mbuf, state: ConnState) {
-    mbuf.set_mark((mbuf.mark() & ((1 << STATE) - 1)) | ((state as u16) << STATE));
+    mbuf.set_mark((mbuf.mark() & !STATES) | ((state as u16) << STATE));
 }
 
 /// Notes nothing.
@@ -65,14 +74,14 @@ pub(crate) fn queue_of(mbuf: &Mbuf) -> Option<QueueId> {
 /// The state of a packet's connection.
 #[inline(always)]
 pub(crate) fn state_of(mbuf: &Mbuf) -> ConnState {
-    ConnState::ALL.get(usize::from(mbuf.mark() >> STATE)).copied().unwrap_or_default()
+    ConnState::ALL.get(usize::from((mbuf.mark() & STATES) >> STATE)).copied().unwrap_or_default()
 }
 
 /// Notes that a packet of a connection was one of the other family: its source may be an address of the router itself.
 #[inline(always)]
 pub(crate) fn set_of_other_family(mbuf: &mut Mbuf, of: OfConnection) {
     let direction = if of.is_reply { IS_REPLY } else { 0 };
-    mbuf.set_mark((mbuf.mark() & !IS_REPLY) | OF_OTHER_FAMILY | direction);
+    mbuf.set_mark((mbuf.mark() & !(IS_REPLY | MADE)) | OF_OTHER_FAMILY | direction);
     mbuf.set_note(of.connection);
 }
 
@@ -94,7 +103,7 @@ pub(crate) struct OfConnection {
 #[inline(always)]
 pub(crate) fn set_connection(mbuf: &mut Mbuf, of: OfConnection) {
     let direction = if of.is_reply { IS_REPLY } else { 0 };
-    mbuf.set_mark((mbuf.mark() & !IS_REPLY) | HAS_CONNECTION | direction);
+    mbuf.set_mark((mbuf.mark() & !(IS_REPLY | MADE)) | HAS_CONNECTION | direction);
     mbuf.set_note(of.connection);
 }
 
@@ -119,11 +128,65 @@ pub(crate) fn translation_of(mbuf: &Mbuf) -> Option<OfConnection> {
     (mark & (HAS_CONNECTION | OF_OTHER_FAMILY) != 0).then(of)
 }
 
+/// Notes of an empty buffer that NFs of a role make a packet in it, and nothing else.
+pub(crate) fn set_maker(mbuf: &mut Mbuf, role: RoleId) {
+    mbuf.set_mark(MADE);
+    mbuf.set_note((0, role.0));
+}
+
+/// The role of the NF that has made a packet.
+#[inline(always)]
+pub(crate) fn maker_of(mbuf: &Mbuf) -> Option<RoleId> {
+    (mbuf.mark() & MADE != 0).then(|| RoleId(mbuf.note().1))
+}
+
+/// Forgets which NF has made a packet.
+pub(crate) fn forget_maker(mbuf: &mut Mbuf) {
+    mbuf.set_mark(mbuf.mark() & !MADE);
+}
+
 /// Notes of a copy what is noted of its original.
 #[inline(always)]
 pub(crate) fn copy(from: &Mbuf, to: &mut Mbuf) {
     to.set_mark(from.mark());
-    if from.mark() & (HAS_CONNECTION | OF_OTHER_FAMILY) != 0 {
+    if from.mark() & NOTES != 0 {
         to.set_note(from.note());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dpdk::Batch;
+
+    use super::*;
+    use crate::memory::Memory;
+
+    #[test]
+    fn what_is_noted_of_a_packet_stays_beside_its_maker() {
+        let memory = Memory::for_tests(8, 0, 8);
+        let mut two = Batch::new();
+        memory.pool.alloc_into(&mut two, 2);
+        let (mut copied, mut made) = (two.pop().unwrap(), two.pop().unwrap());
+        assert_eq!(maker_of(&made), None);
+        set_maker(&mut made, RoleId(7));
+        set_queue(&mut made, QueueId(3));
+        for state in ConnState::ALL {
+            set_state(&mut made, state);
+            assert_eq!((maker_of(&made), state_of(&made)), (Some(RoleId(7)), state));
+        }
+        assert_eq!((queue_of(&made), connection_of(&made)), (Some(QueueId(3)), None));
+        copy(&made, &mut copied);
+        assert_eq!(maker_of(&copied), Some(RoleId(7)));
+        forget_maker(&mut copied);
+        assert_eq!((maker_of(&copied), queue_of(&copied)), (None, Some(QueueId(3))));
+        // The fields that name the maker tell its connection then.
+        let of = OfConnection { connection: (70_000, 9), is_reply: true };
+        set_connection(&mut made, of);
+        assert_eq!((maker_of(&made), connection_of(&made)), (None, Some(of)));
+        set_maker(&mut made, RoleId(8));
+        set_of_other_family(&mut made, of);
+        assert_eq!((maker_of(&made), is_of_other_family(&made)), (None, true));
+        clear(&mut copied);
+        assert_eq!((maker_of(&copied), state_of(&copied)), (None, ConnState::Untracked));
     }
 }
