@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection, StringRejection};
 use axum::http::StatusCode;
 use axum::middleware;
@@ -39,8 +38,6 @@ mod vms;
 
 /// Largest configuration in bytes.
 const MAX_BODY_BYTES: usize = 64 << 20;
-/// Largest request of those who change nothing in bytes: a packet to trace, a filter.
-const MAX_WEB_BODY_BYTES: usize = 256 << 10;
 /// Largest configuration from another machine in bytes.
 const MAX_REMOTE_BODY_BYTES: usize = 16 << 20;
 /// Clients of the Unix socket at a time.
@@ -86,23 +83,19 @@ fn bind(socket: &Path, group: Option<u32>) -> io::Result<UnixListener> {
 
 /// The API for a Unix socket.
 fn local_router(daemon: Arc<Daemon>, role: Role) -> Router {
-    let (captures, most) = match role {
-        Role::Admin => (capture::LIMITS, MAX_BODY_BYTES),
-        Role::Operate => (capture::GROUP_LIMITS, MAX_BODY_BYTES),
-        Role::View | Role::Capture => (capture::GROUP_LIMITS, MAX_WEB_BODY_BYTES),
-    };
-    router(Arc::clone(&daemon), most)
+    let captures = if role == Role::Admin { capture::LIMITS } else { capture::GROUP_LIMITS };
+    router(Arc::clone(&daemon))
         .layer(Extension(CaptureQuota::new(captures)))
-        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn_with_state(MAX_BODY_BYTES, serve::require_role))
         .layer(middleware::from_fn_with_state(daemon, serve::record))
         .layer(middleware::from_fn(serve::local_origins))
 }
 
 /// The API for the loopback address.
 fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
-    router(Arc::clone(&daemon), MAX_WEB_BODY_BYTES)
+    router(Arc::clone(&daemon))
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn_with_state(MAX_BODY_BYTES, serve::require_role))
         .layer(middleware::from_fn_with_state(rights, serve::with_token))
         .layer(middleware::from_fn_with_state(daemon, serve::record))
         .layer(middleware::from_fn(serve::local_origins))
@@ -110,16 +103,15 @@ fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
 
 /// The API for other machines.
 fn remote_router(daemon: Arc<Daemon>, rates: Arc<Rates>) -> Router {
-    router(Arc::clone(&daemon), MAX_REMOTE_BODY_BYTES)
+    router(Arc::clone(&daemon))
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
-        .layer(middleware::from_fn(serve::require_role))
+        .layer(middleware::from_fn_with_state(MAX_REMOTE_BODY_BYTES, serve::require_role))
         .layer(middleware::from_fn(serve::own_origin))
         .layer(middleware::from_fn_with_state(rates, serve::limit_requests))
         .layer(middleware::from_fn_with_state(daemon, serve::record))
 }
 
-/// All operations, for bodies of at most so many bytes.
-fn router(daemon: Arc<Daemon>, most: usize) -> Router {
+fn router(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route(path::STATUS, get(status::status))
         .route(path::PORTS, get(traffic::ports))
@@ -165,7 +157,6 @@ fn router(daemon: Arc<Daemon>, most: usize) -> Router {
         .route("/web/{file}", get(serve::script))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(most))
         .with_state(daemon)
 }
 

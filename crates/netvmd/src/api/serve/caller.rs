@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -159,9 +159,20 @@ pub(crate) fn least_role(request: &Request) -> Option<Role> {
     Some(ROLES.get(&(method, path)).copied().unwrap_or(Role::Admin))
 }
 
-/// Admits requests whose client has the role that they need.
-pub(in crate::api) async fn require_role(request: Request, next: Next) -> Response {
+/// Largest request of a client that changes nothing in bytes: a packet to trace, a filter.
+const MAX_READER_BODY_BYTES: usize = 256 << 10;
+
+/// Admits requests whose client has the role that they need. `most`: the largest body in bytes, of those who may send a
+/// configuration.
+pub(in crate::api) async fn require_role(
+    State(most): State<usize>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let (needed, has) = (least_role(&request), request.extensions().get::<Role>().copied());
+    let may_change = has.is_some_and(|has| has >= Role::Operate);
+    let limit = if may_change { most } else { MAX_READER_BODY_BYTES };
+    DefaultBodyLimit::max(limit).apply(&mut request);
     let Some(needed) = needed.filter(|needed| has.is_none_or(|has| has < *needed)) else {
         return next.run(request).await;
     };

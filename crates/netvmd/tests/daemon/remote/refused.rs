@@ -142,6 +142,9 @@ fn slow_and_silent_clients_keep_nobody_out() {
     site.daemon.until("there is room again", |_| site.status("vera", &["/v1/status"]) == 200);
 }
 
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const LAST: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
 #[test]
 fn who_asks_too_often_is_told_to_wait() {
     if !succeeds("openssl version") {
@@ -151,7 +154,7 @@ fn who_asks_too_often_is_told_to_wait() {
     let Some(site) = Site::new() else { return };
     // In one go, as each is answered in less time than a client takes to send another.
     let requests = site.daemon.folder.0.join("requests");
-    std::fs::write(&requests, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1000)).unwrap();
+    std::fs::write(&requests, REQUEST.repeat(1000) + LAST).unwrap();
     let ClientFiles { certificate, key, ca } = site.files("vera");
     let mut command = Command::new("openssl");
     command.args(["s_client", "-quiet", "-connect", &site.address.to_string()]).arg("-CAfile").arg(ca);
@@ -159,8 +162,9 @@ fn who_asks_too_often_is_told_to_wait() {
     let output = command.output().unwrap();
     let answers = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = |code: &str| answers.matches(&format!("HTTP/1.1 {code}")).count();
-    assert!(count("200") >= 200 && count("429") == 1, "{} {}", count("200"), count("429"));
-    assert!(answers.contains("retry-after: 1") && answers.contains("connection: close"));
+    let counts = [count("200"), count("429")];
+    assert!(counts[0] >= 200 && counts[1] > 0 && counts[0] + counts[1] == 1001, "{counts:?}");
+    assert!(answers.contains("retry-after: 1"));
     assert_eq!(site.status("anna", &["/v1/status"]), 200, "another client is served");
     let entry = site.until_audited("it is logged", |entry| entry["status"] == 429);
     assert_eq!(entry["client"]["certificate"], "vera");

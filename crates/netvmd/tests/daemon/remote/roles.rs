@@ -67,6 +67,23 @@ fn every_operation_needs_its_role() {
         &["--data-binary", &format!("@{}", site.daemon.folder.config().display()), "/v1/apply"],
     );
     assert_eq!(apply, 200);
+    // Who changes nothing sends little. netvmd ends the connection of one that sends more.
+    let file = |name: &str, text: String| {
+        let path = site.daemon.folder.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("@{}", path.display())
+    };
+    let blanks = " ".repeat(300 << 10);
+    let packet = "{\"port\":\"in\",\"frame\":\"020000000001020000000002080045\",\"length\":60}";
+    let trace = |data: &str| {
+        let json = "content-type: application/json";
+        site.status("vera", &["--data-binary", data, "-H", json, "/v1/policy/trace"])
+    };
+    assert_eq!(trace(packet), 200);
+    assert_ne!(trace(&file("large.json", format!("{packet}{blanks}"))), 200);
+    let text = std::fs::read_to_string(site.daemon.folder.config()).unwrap();
+    let config = file("large.toml", format!("{text}\n#{blanks}\n"));
+    assert_eq!(site.status("olga", &["--data-binary", &config, "/v1/plan"]), 200);
     let body = site.body("vera", &["-X", "POST", "/v1/stop"]);
     assert!(body.contains("needs the role `admin`, and this client has `view`"), "{body}");
 }

@@ -78,8 +78,7 @@ pub(in crate::api) async fn limit_requests(
         REQUESTS.burst,
         REQUESTS.interval.as_millis()
     );
-    let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
-    (headers, Failure::new(StatusCode::TOO_MANY_REQUESTS, message)).into_response()
+    ([(header::RETRY_AFTER, "1")], Failure::new(StatusCode::TOO_MANY_REQUESTS, message)).into_response()
 }
 
 #[cfg(test)]
