@@ -96,7 +96,7 @@ impl Mailbox {
         }
         let byte = |at: u32| memory.byte(self.received.wrapping_add(at)).load(Ordering::Relaxed);
         let length = u32::from_ne_bytes([0, 1, 2, 3].map(byte));
-        let is_sound = there <= RING && there >= LENGTH && length <= there - LENGTH;
+        let is_sound = (LENGTH..=RING).contains(&there) && length <= there - LENGTH;
         let message = (is_sound && length as usize <= MAX_MAIL)
             .then(|| (LENGTH..LENGTH + length).map(byte).collect::<Vec<u8>>());
         self.received = match &message {
