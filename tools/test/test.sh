@@ -77,6 +77,7 @@ test_workers() {
 run_tests() {
     local start=$SECONDS
     export NETVM_TEST_WORKERS=${NETVM_TEST_WORKERS:-$(test_workers)}
+    check_room 8 debug
     setup
     autogroups_off
     # Without a network, tests of e1000 cards are skipped.
