@@ -142,6 +142,26 @@ impl Daemon {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
+    /// Its threads, each with its state and how long it ran and waited for a core: a thread that waited for seconds was
+    /// starved, one that slept waits for something.
+    pub fn threads(&self) -> String {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let mut lines = String::new();
+        for task in tasks.into_iter().flatten().flatten().map(|task| task.path()) {
+            let read = |file| fs::read_to_string(task.join(file)).unwrap_or_default();
+            // "pid (name) state …", and "nanoseconds on a core, nanoseconds waiting for one, turns".
+            let (stat, times) = (read("stat"), read("schedstat"));
+            let state =
+                stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("?");
+            let mut millis =
+                times.split_whitespace().map(|nanos| nanos.parse::<u64>().unwrap_or(0) / 1_000_000);
+            let (ran, waited) = (millis.next().unwrap_or(0), millis.next().unwrap_or(0));
+            lines +=
+                &format!("{} {state}: ran {ran} ms, waited for a core {waited} ms\n", read("comm").trim());
+        }
+        lines
+    }
+
     /// What its threads do, if gdb is installed.
     pub fn stacks(&self) -> String {
         let pid = self.pid().to_string();

@@ -85,7 +85,7 @@ fn run(length: Duration, seed: u64) -> Result<(), Failure> {
     let mut daemon = Daemon::start()?;
     let outcome = torture(&mut daemon, length, seed);
     if outcome.is_err() {
-        eprintln!("{}\n{}", daemon.end_of_log(), daemon.stacks());
+        eprintln!("{}\n{}{}", daemon.end_of_log(), daemon.threads(), daemon.stacks());
     }
     outcome
 }
