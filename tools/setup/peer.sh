@@ -7,20 +7,23 @@ source tools/setup/unpack-debian.sh
 
 usage() {
     cat <<'END'
-usage: tools/setup/peer.sh grout|haproxy|suricata [FOLDER]
+usage: tools/setup/peer.sh grout|haproxy|openvswitch|suricata [FOLDER]
 
 Unpacks a program, with what it depends on, into FOLDER/root, target/guest/NAME/root unless told otherwise:
   grout     for ./dev bench router, with the parts of DPDK that it needs (Debian sid, some 20 MB)
   haproxy   for the tests of hops that are programs of others (Debian 13, some 10 MB)
   suricata  the same (Debian 13, some 40 MB)
+  openvswitch  for the tests of bonds (Debian 13, some 10 MB)
 Nothing is installed, so it takes no root. A second run does nothing. NETVM_PEER_SUITE names another suite.
 END
 }
 
-case ${1:-} in
+program=${1:-}
+case $program in
     # The drivers: it names a device of each bus.
     grout) packages=(grout librte-net-null26 librte-net-memif26 librte-mempool-ring26 librte-bus-fslmc26) suite=sid ;;
     haproxy | suricata) packages=("$1") suite=trixie ;;
+    openvswitch) packages=(openvswitch-switch) suite=trixie program=ovs-vsctl ;;
     -h | --help) usage && exit ;;
     *) usage >&2 && exit 2 ;;
 esac
@@ -28,7 +31,7 @@ name=$1
 suite=${NETVM_PEER_SUITE:-$suite}
 target=${CARGO_TARGET_DIR:-target}
 folder=$(realpath -m "${2:-$target/guest/$name}")
-[[ ! -x $folder/root/usr/bin/$name && ! -x $folder/root/usr/sbin/$name ]] || exit 0
+[[ ! -x $folder/root/usr/bin/$program && ! -x $folder/root/usr/sbin/$program ]] || exit 0
 mkdir -p "$(dirname "$folder")"
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -54,9 +54,9 @@ watch_peers=(prometheus chromium)
 # Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
 # shellcheck disable=SC2034
 nat_clients=(coturn stun-client dnsutils iperf3 curl)
-# Programs of others that tests make hops of chains of. They are unpacked, not installed: Debian's packages start
-# services.
-hop_programs=(haproxy suricata)
+# Programs of others that tests make hops of chains of, and the switch of the tests of bonds. They are unpacked, not
+# installed: Debian's packages start services.
+test_peers=(haproxy suricata openvswitch)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
 demo_build_seconds=400
@@ -77,7 +77,7 @@ setup() {
     case ${1:-} in
         --nightly) setup_nightly miri rust-src ;;
         --guests) setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later" ;;
-        --peers) setup_peers grout "${hop_programs[@]}" ;;
+        --peers) setup_peers grout "${test_peers[@]}" ;;
     esac
 }
 

@@ -82,7 +82,7 @@ run_tests() {
     autogroups_off
     # Without a network, tests of e1000 cards are skipped.
     setup_guests || true
-    setup_peers "${hop_programs[@]}" || true
+    setup_peers "${test_peers[@]}" || true
     check_target_dir
     mkdir -p "$target_dir"
     test_log=$target_dir/dev-test.log

@@ -19,7 +19,9 @@ pub use connections::{
 };
 pub use event::{Event, EventKind, EventQuery, EventSeverity};
 pub use flow_monitor::{AddressBytes, FlowMonitorInfo, NameBytes, TopQuery, TopTalkers};
-pub use port::{PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TunnelInfo, TxQueueInfo};
+pub use port::{
+    BondInfo, BondMemberInfo, PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo, TunnelInfo, TxQueueInfo,
+};
 pub use status::{HugePages, Status, WorkerInfo};
 pub use trace::{LiveTraceRequest, StepKind, TracedPacket, TracedStep};
 pub use traffic::{

@@ -236,13 +236,21 @@ DropReason {
         "The port does not exist any more, or was closed while the packet waited in it.",
         "`netvm status` lists ports without link or interface.";
     ForwardingLoop = "forwarding-loop":
-        "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`, `vxlan`) one after the other, or was one of \
+        "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`, `vxlan`, `bond`) one after the other, or was one of \
          too many that did so at once: such ports form a loop.",
         "Remove the loop, or the port from L2 switching; `netvm events` and `netvm status` name ports that storm \
          control limits.";
     NoPeer = "no-peer":
         "No guest is connected to the vhost-user port.",
         "Start the guest; `netvm vm` lists those that netvmd starts.";
+    NoMember = "no-member":
+        "No member of the bond carries packets: their links are down, the other end does not speak LACP, or there are \
+         fewer than `min_links`.",
+        "`netvm port NAME` shows the members; check the links, and that the switch aggregates them (or set \
+         `lacp_fallback`).";
+    InactiveMember = "inactive-member":
+        "The packet came by a member of a bond that carries no packets now: a backup, or LACP has not agreed on it.",
+        "Nothing, if few: switches flood to backups. `netvm port NAME` of the bond shows why a member carries nothing.";
     NoRouterInterface = "no-router-interface":
         "The virtual router has no interface on the packet's port and VLAN.",
         "Add an `[[router.interface]]` for the port and VLAN.";

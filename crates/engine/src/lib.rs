@@ -34,12 +34,12 @@ pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView};
 pub use manager::{
-    AdmitError, ApplyError, CaptureError, CaptureNames, CaptureSpec, CaptureStarted, ChainView, CoresError,
-    Engine, EngineConnections, GroupError, GroupView, GuestShape, HeldPacket, HeldPackets, InstanceState,
-    InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice, PortView, PortWorker, PreparedCapture,
-    PreparedTrace, ProgramChange, ProgramFault, ProgramState, ProgramView, QueueView, RoleTotals, RouterView,
-    SavedPart, StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead, TraceSpec,
-    UnknownRouter, WorkerView, current_tick,
+    AdmitError, ApplyError, BondMemberView, BondView, CaptureError, CaptureNames, CaptureSpec,
+    CaptureStarted, ChainView, CoresError, Engine, EngineConnections, GroupError, GroupView, GuestShape,
+    HeldPacket, HeldPackets, InstanceState, InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice,
+    PortView, PortWorker, PreparedCapture, PreparedTrace, ProgramChange, ProgramFault, ProgramState,
+    ProgramView, QueueView, RoleTotals, RouterView, SavedPart, StageView, StartError, StartTraceError,
+    ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView, current_tick,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};

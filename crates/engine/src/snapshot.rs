@@ -14,9 +14,11 @@ use crate::policy::{DecisionCounters, Policy};
 use crate::port_bits::PortBits;
 use crate::router::RouterPath;
 
+mod bonds;
 mod pairs;
 mod program_flows;
 
+pub(crate) use bonds::{BondMember, Bonds, ControlFrame, ControlFrames};
 pub(crate) use pairs::{PairPorts, PairReturn, PairTarget, Passed};
 pub(crate) use program_flows::{ProgramFlows, Side};
 
@@ -188,6 +190,8 @@ pub(crate) struct Snapshot {
     pub(crate) waited_for: Vec<ChainId>,
     /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
+    /// Bonds and their members.
+    pub(crate) bonds: Bonds,
     /// Ports of programs that are hops.
     pub(crate) pairs: PairPorts,
     pub(crate) chains: Vec<Option<ChainPath>>,
@@ -276,7 +280,7 @@ pub(crate) fn connection(host: &Host, port: &PortConfig) -> Option<SendsTo> {
     let to = port.kind.info().sends_to?;
     let is_connected = match to {
         SendsTo::Peer(peer) => host.port(peer)?.kind.info().sends_to == Some(SendsTo::Peer(port.id)),
-        SendsTo::Bridge => true,
+        SendsTo::Bridge | SendsTo::Member => true,
         SendsTo::Parent { port, .. } => host.port(port).is_some(),
         SendsTo::Tunnel(router) => host.router(router).is_some(),
     };

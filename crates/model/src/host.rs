@@ -116,6 +116,13 @@ impl Host {
         self.routers.iter().find_map(|router| Some((router, router.punted_by(port)?)))
     }
 
+    /// The bond that has a port's packets.
+    #[must_use]
+    pub fn bond_of(&self, port: PortId) -> Option<&PortConfig> {
+        let has = |other: &&PortConfig| other.kind.info().bond.is_some_and(|it| it.members.contains(&port));
+        self.ports.iter().find(has)
+    }
+
     /// The router whose share of workers includes this port.
     #[must_use]
     pub fn sharing_router(&self, port: PortId) -> Option<&RouterConfig> {

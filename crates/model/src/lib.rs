@@ -44,10 +44,11 @@ pub use nf::{
     NfLimits, NfStart, OnFailure, Output, PairConfig, PairEnd, PairSide, Scale, SteerTo, WhileStarting,
 };
 pub use port::{
-    Access, AclDefault, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells, FRAME_HEADER, Forward,
-    Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, MAX_RESERVED, MemifConfig, MemifRole, OneQueue,
-    PortConfig, PortKind, PortPolicy, QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds,
-    SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode, VlanMode, VxlanConfig,
+    Access, AclDefault, BondConfig, BondMode, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells,
+    FRAME_HEADER, Forward, Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, LacpRate, MAX_MEMBERS,
+    MAX_RESERVED, MemifConfig, MemifRole, OneQueue, PortConfig, PortKind, PortPolicy, QosConfig, QueueConfig,
+    Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode,
+    VlanMode, VxlanConfig,
 };
 pub use router::nat::{
     AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,

@@ -5,6 +5,7 @@ use netvm_wire::MacAddr;
 
 use crate::derived::{derived_mac, names_of};
 
+mod bond;
 mod guest;
 mod info;
 mod keys;
@@ -15,6 +16,7 @@ mod policy;
 mod source;
 mod vxlan;
 
+pub use bond::{BondConfig, BondMode, LacpRate, MAX_MEMBERS};
 pub use guest::{CardModel, Doorbells, SocketIds, SocketRights, VhostDma, VhostMode};
 pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 pub use keys::{Choice, Key, KeyValue};

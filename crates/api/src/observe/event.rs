@@ -98,6 +98,8 @@ kinds! {
     LinkUp Info "link_up",
     /// A port's link is down.
     LinkDown Warning "link_down",
+    /// Other members of a bond carry its packets, or none does.
+    BondChanged Warning "bond_changed",
     /// A port failed.
     PortFault Error "port_fault",
     /// A queue of a port moved to another worker.

@@ -31,6 +31,9 @@ netvm_counters::port! { shown! {
         /// What it gets of its worker; `None`: no port has `weight` or `reserve`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub share: Option<ShareInfo>,
+        /// What carries its packets, if it is a bond.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub bond: Option<BondInfo>,
         /// The queues of its shaper (`qos`), in the order of the configuration; empty: it has none.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub tx_queues: Vec<TxQueueInfo>,
@@ -51,6 +54,32 @@ pub struct TunnelInfo {
     pub local: String,
     /// The VTEPs of the other servers.
     pub remote: Vec<String>,
+}
+
+/// A bond.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BondInfo {
+    /// The system at the other end, if LACP has found one: its MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partner: Option<String>,
+    /// Its members, in the order of the configuration.
+    pub members: Vec<BondMemberInfo>,
+}
+
+/// A member of a bond.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BondMemberInfo {
+    /// The port.
+    pub port: String,
+    /// Whether its link is up.
+    pub link: bool,
+    /// Whether the bond sends packets by it.
+    pub sends: bool,
+    /// Whether the bond receives its packets.
+    pub receives: bool,
+    /// The system at its other end, if LACP has found one: its MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partner: Option<String>,
 }
 
 /// A worker that has queues of a port.

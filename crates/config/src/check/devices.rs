@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use netvm_model::{
-    Action, EngineConfig, FRAME_HEADER, Forward, Host, Idle, NfStart, PortConfig, PortId, Resource, SendsTo,
+    Action, BondMode, EngineConfig, FRAME_HEADER, Forward, Host, Idle, LacpRate, MAX_MEMBERS, NfStart,
+    PortConfig, PortId, Resource, SendsTo,
 };
 use netvm_wire::VlanId;
 
@@ -16,6 +17,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     patches(findings, file, host);
     bridges(findings, file, host);
     vlans(findings, file, host);
+    bonds(findings, file, host);
     shapers(findings, file, host);
     cores(findings, file, host);
 }
@@ -127,6 +129,79 @@ fn vlans(findings: &Findings, file: &FileTable<'_>, host: &Host) {
                 .help("name the port that receives the packets with the tag")
                 .keep();
         }
+    }
+}
+
+/// Members of bonds that cannot be members, or that are used otherwise.
+fn bonds(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    let mut seen: HashMap<PortId, (Span, &str)> = HashMap::new();
+    for (port, place) in host.ports.iter().zip(file.items("port")) {
+        let Some(bond) = port.kind.info().bond else { continue };
+        let bad = |kind, key, message: String, at: &str, help: &str| {
+            findings.note(kind, message).at(place.of(key), at).help(help).keep();
+        };
+        let count = bond.members.len();
+        if !(1..=MAX_MEMBERS).contains(&count) {
+            let message = format!("bond {} has {count} members", port.name);
+            bad(Kind::BadValue, "members", message, "not 1 to 8", "name the ports that it joins");
+        }
+        if bond.min_links as usize > count.max(1) {
+            let message = format!("bond {} never has {} links", port.name, bond.min_links);
+            bad(Kind::BadValue, "min_links", message, "more than its members", "lower it, or add members");
+        }
+        if bond.mode != BondMode::Lacp {
+            let keys =
+                [("lacp_rate", bond.lacp_rate != LacpRate::Slow), ("lacp_fallback", bond.lacp_fallback)];
+            for (key, _) in keys.into_iter().filter(|(_, is_given)| *is_given) {
+                let message = format!("`{key}` of bond {} has no effect", port.name);
+                bad(Kind::Conflict, key, message, "the bond speaks no LACP", "set `mode = \"lacp\"`");
+            }
+        }
+        for (n, id) in bond.members.iter().enumerate() {
+            let at = place.element("members", n);
+            let Some(member) = host.port(*id) else { continue };
+            let note = |kind, message: String| findings.note(kind, message).at(at.clone(), "here");
+            if let Some((first, owner)) = seen.insert(*id, (at.clone(), &port.name)) {
+                note(Kind::Duplicate, format!("port {} is a member twice", member.name))
+                    .at(first, format!("bond {owner} has it"))
+                    .help("a port is a member of one bond: remove one of them")
+                    .keep();
+            }
+            if member.kind.info().sends_to.is_some() {
+                note(Kind::Conflict, format!("port {} has no device", member.name))
+                    .help("a bond joins links: name ports with a device, such as `af_xdp` or `pci`")
+                    .keep();
+            }
+            if member.mtu < port.mtu {
+                note(Kind::Conflict, format!("the MTU of port {} is below that of its bond", member.name))
+                    .help(format!("set `mtu = {}` for the member, or lower the bond's", port.mtu))
+                    .keep();
+            }
+            if let Some(use_) = use_of(host, member) {
+                note(Kind::Conflict, format!("port {} is a member of a bond, and {use_}", member.name))
+                    .help(format!("the bond has its packets: name {} there", port.name))
+                    .keep();
+            }
+        }
+    }
+}
+
+/// What else receives the packets of a port.
+fn use_of(host: &Host, port: &PortConfig) -> Option<&'static str> {
+    let is_parent = |other: &PortConfig| match other.kind.info().sends_to {
+        Some(SendsTo::Parent { port: parent, .. }) => parent == port.id,
+        _ => false,
+    };
+    if port.policy.forward != Forward::None {
+        Some("has a `forward`")
+    } else if host.rules.iter().any(|rule| rule.matches.from.contains(&port.id)) {
+        Some("a rule matches what it receives")
+    } else if host.routers.iter().any(|router| router.ports().any(|own| own == port.id)) {
+        Some("a router has an interface on it")
+    } else if host.ports.iter().any(is_parent) {
+        Some("a `vlan` port has a tag of it")
+    } else {
+        None
     }
 }
 

@@ -198,7 +198,8 @@ fn in_order(matches: &Match) -> Match {
 fn ingress(findings: &Findings, file: &FileTable<'_>, host: &Host, rules: &[Written<'_>]) {
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let silent = port.policy.forward == Forward::None && port.policy.acl_in == AclDefault::Allow;
-        if silent && receives(port) && host.rules_from(port.id).next().is_none() {
+        let is_member = || host.bond_of(port.id).is_some();
+        if silent && receives(port) && !is_member() && host.rules_from(port.id).next().is_none() {
             findings
                 .note(Kind::Unused, format!("no rule and no `forward` handles what comes in by port {}", port.name))
                 .at(place.item(), "drops every packet that it receives")
@@ -222,7 +223,9 @@ fn ingress(findings: &Findings, file: &FileTable<'_>, host: &Host, rules: &[Writ
 
 /// `allow` for a port without `forward`, once for each port.
 fn allowed(findings: &Findings, host: &Host, rules: &[Written<'_>]) {
-    let lost = |port: &&PortConfig| port.policy.forward == Forward::None && receives(port);
+    let lost = |port: &&PortConfig| {
+        port.policy.forward == Forward::None && receives(port) && host.bond_of(port.id).is_none()
+    };
     let is_allow =
         |(rule, _): &&Written<'_>| !rule.matches.is_egress() && rule.actions.terminal == Some(Action::Allow);
     let mut reported: Vec<PortId> = Vec::new();

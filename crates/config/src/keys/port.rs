@@ -176,6 +176,9 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         KeyValue::Addresses(addresses) => {
             table.key(name, addresses, OneOrMore(Text(field::gateway, ToString::to_string)));
         }
+        KeyValue::Ports(ports) => {
+            table.key(name, ports, List(ToPort, TEXTS));
+        }
         KeyValue::Tag(tag) => {
             table.key(name, tag, Vlan);
         }

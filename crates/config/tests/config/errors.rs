@@ -2,6 +2,7 @@
 
 mod programs;
 mod remote;
+mod virtual_ports;
 
 use netvm_config::{Finding, Kind, Loaded, parse};
 
@@ -322,26 +323,6 @@ fn queues_have_at_most_255_names() {
     assert_eq!(found(&(full.clone() + &with_queues("again", &["q0.0"]))), []);
     let [(kind, _)] = found(&(full + &with_queues("more", &["one"])))[..] else { panic!() };
     assert_eq!(kind, Kind::TooMany);
-}
-
-#[test]
-fn a_tag_of_a_port_has_one_port_that_is_not_its_own_parent() {
-    let port = |name: &str, parent: &str, tag: u16| {
-        format!(
-            "[[port]]\nname = \"{name}\"\nkind = \"vlan\"\nparent = \"{parent}\"\ntag = {tag}\nacl_in = \"deny\"\n"
-        )
-    };
-    let uplink = "[[port]]\nname = \"up\"\nkind = \"tap\"\ninterface = \"up\"\nacl_in = \"deny\"\n";
-    let messages = |ports: &[String]| -> Vec<String> {
-        findings(&(uplink.to_owned() + &ports.concat())).iter().map(ToString::to_string).collect()
-    };
-    // Also one tag behind another.
-    assert_eq!(messages(&[port("a", "up", 5), port("b", "up", 6), port("c", "a", 5)]), [""; 0]);
-    assert_eq!(messages(&[port("a", "up", 5), port("b", "up", 5)]), ["two ports have one tag of one port"]);
-    assert_eq!(messages(&[port("a", "a", 5)]), ["port a is its own parent"]);
-    let circle = [port("a", "b", 5), port("b", "a", 5), port("c", "a", 5)];
-    assert_eq!(messages(&circle)[..2], ["port a is its own parent", "port b is its own parent"]);
-    assert_eq!(found(&(uplink.to_owned() + &port("a", "up", 4095)))[0].0, Kind::BadValue);
 }
 
 #[test]

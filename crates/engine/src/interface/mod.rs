@@ -48,9 +48,11 @@ pub(crate) fn open(opening: &Opening<'_>, xsk: XskMemory) -> Result<Opened, Open
         }
         PortKind::Null { size } => ethdev::open_null(opening, *size),
         PortKind::Source(source) => source::open(opening, source),
-        PortKind::Patch { .. } | PortKind::Bridge | PortKind::Vlan { .. } | PortKind::Vxlan(_) => {
-            Ok(Opened::without_device(opening.config.kind.word()))
-        }
+        PortKind::Patch { .. }
+        | PortKind::Bridge
+        | PortKind::Vlan { .. }
+        | PortKind::Vxlan(_)
+        | PortKind::Bond(_) => Ok(Opened::without_device(opening.config.kind.word())),
         PortKind::Sink => Ok(sink::open(opening)),
     }
 }

@@ -286,7 +286,8 @@ impl Engine {
     /// The ports, by number.
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
-        self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers)
+        let views = self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers);
+        self.bonds.complete(&self.host, views)
     }
 
     /// Closes ports and opens them again, as their interface is another one. Those that cannot be opened stay closed.

@@ -113,6 +113,7 @@ impl Engine {
         };
         let before = std::mem::replace(&mut self.host, Arc::clone(shared));
         self.chains.follow(host);
+        self.bonds.follow(host);
         self.pairs.follow(host, &self.workers);
         self.baselines.follow(&before, host, self.chains.shortened(), &self.workers);
         self.nfs.forget_removed_roles(host);

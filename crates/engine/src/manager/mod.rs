@@ -14,6 +14,7 @@
 //! | [`workers`] | the worker threads: commands to them, events from them |
 //! | [`resize`] | the workers' [`cores`], who owns which flows, and workers that come and go |
 //! | [`memory`] | the memory of ports without a group; makes that of groups |
+//! | [`bonds`] | bonds: the links of their members, LACP, and who carries packets |
 //! | [`pairs`] | programs that are hops: their states, and the probes that watch them |
 //! | [`nfs`] | trust groups, attached NFs, teardowns, audits and resets |
 //! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
@@ -30,11 +31,13 @@ use netvm_flowmon::Record;
 use netvm_flowmon::export::Heaviest;
 use netvm_model::{CheckedTarget, EngineConfig, Host};
 use netvm_region::Pages;
+use netvm_wire::MacAddr;
 use rtrb::Consumer;
 
 mod api;
 mod apply;
 mod baselines;
+mod bonds;
 mod captures;
 mod cores;
 mod memory;
@@ -57,6 +60,7 @@ use crate::nat::TargetHealth;
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use baselines::Baselines;
+use bonds::Bonds;
 use captures::Captures;
 pub use captures::{
     CaptureError, CaptureNames, CaptureSpec, CaptureStarted, NamedCapturePoint, PreparedCapture,
@@ -74,8 +78,8 @@ use notice::Notices;
 pub use notice::{Notice, ProgramChange, ProgramFault};
 use pairs::Pairs;
 pub use pairs::{ProgramState, ProgramView};
+pub use ports::{BondMemberView, BondView, PortView, PortWorker, QueueView};
 use ports::{Configured, Context, Ports};
-pub use ports::{PortView, PortWorker, QueueView};
 use publish::policy::Rules;
 pub use publish::policy::now as current_tick;
 use publish::snapshot::Sources;
@@ -108,6 +112,7 @@ pub struct Engine {
     chains: Chains,
     routers: Routers,
     nfs: Nfs,
+    bonds: Bonds,
     pairs: Pairs,
     ports: Ports,
     memory: Memories,
@@ -143,6 +148,7 @@ impl Engine {
             chains: Chains::default(),
             routers: Routers::start()?,
             nfs: Nfs::new(),
+            bonds: Bonds::new(),
             pairs: Pairs::new(),
             ports: Ports::new(cores.node_of_each()),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes.clone()),
@@ -166,6 +172,12 @@ impl Engine {
     /// host is applied; keep the key secret.
     pub const fn set_mapping_key(&mut self, key: u64) {
         self.connections.set_mapping_key(key);
+    }
+
+    /// Sets this host's address in LACP: one that no other host has, and the same after a restart. Call it before the
+    /// first host is applied.
+    pub const fn set_lacp_system(&mut self, system: MacAddr) {
+        self.bonds.set_system(system);
     }
 
     /// Has new connections avoid a target of NAT rules, or lead to it again. Established ones stay. Workers see it at
@@ -208,8 +220,9 @@ impl Engine {
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
         let Self { host, routers, rules, chains, captures, resizes, traces, nfs, workers, reaper, .. } = self;
-        let (owners, targets, pairs) = (resizes.owners(), &self.targets, &self.pairs);
-        let sources = Sources { host, routers, rules, chains, captures, owners, targets, pairs };
+        let (owners, targets, pairs, bonds) =
+            (resizes.owners(), &self.targets, &self.pairs, self.bonds.of_snapshots());
+        let sources = Sources { host, routers, rules, chains, captures, owners, targets, pairs, bonds };
         Publisher { sources, nfs, traces, workers, reaper }
     }
 
@@ -255,6 +268,7 @@ impl Engine {
         if pairs.service(host, &|port| ports.sender_of(port), workers, notices) {
             self.publisher().publish();
         }
+        self.service_bonds();
         self.reset_damaged();
         for (port, event) in self.rules.service() {
             self.notices.push(Notice::Switching { port, event });
@@ -269,6 +283,17 @@ impl Engine {
         self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
         let (ports, mut context) = self.ports_in_context();
         ports.service(&mut context);
+    }
+
+    /// Watches the members of bonds.
+    fn service_bonds(&mut self) {
+        let Self { host, ports, bonds, workers, notices, .. } = self;
+        if !bonds.service(&mut bonds::Context { host, ports, workers, notices }) {
+            return;
+        }
+        self.publisher().send_snapshots();
+        let Self { host, ports, bonds, workers, notices, rules, routers, .. } = self;
+        bonds.announce(rules, routers, &mut bonds::Context { host, ports, workers, notices });
     }
 
     /// The notices since the last call.

@@ -177,6 +177,13 @@ pub enum Notice {
         /// What has happened.
         change: ProgramChange,
     },
+    /// Other members of a bond carry packets.
+    Bond {
+        /// The bond.
+        port: PortId,
+        /// The members by which it sends, now.
+        carry: Vec<PortId>,
+    },
     /// A standby replica became active.
     StandbyTookOver {
         /// The NF.

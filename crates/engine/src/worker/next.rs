@@ -253,6 +253,8 @@ pub(crate) enum Next {
     EncapsulateAll(ToVtep),
     /// Received by the port of a tunnel, with their outer headers.
     PopHeaders(OutOfTunnel),
+    /// Sent by a bond: by the member of each packet's flow.
+    Member { bond: PortId },
     /// Dropped, with an answer to each sender.
     Reject { from: PortId },
     /// Dropped and counted at a port: their headers cannot be read.

@@ -65,6 +65,11 @@ impl Host {
                 let receiver = match to {
                     SendsTo::Parent { port: parent, .. } if *parent == port.id => Some(*end),
                     SendsTo::Peer(peer) if destinations.includes(self, end) => self.port(*peer),
+                    SendsTo::Member
+                        if end.kind.info().bond.is_some_and(|it| it.members.contains(&port.id)) =>
+                    {
+                        Some(*end)
+                    }
                     // It receives what others have sent to the switch.
                     SendsTo::Bridge if destinations.includes(self, end) => Some(*end),
                     // It receives what the router gets from other servers.
@@ -115,7 +120,13 @@ impl Destinations {
                     SendsTo::Tunnel(router) if self.includes(host, end) && !self.routers.contains(router) => {
                         self.routers.push(*router);
                     }
-                    SendsTo::Parent { .. } | SendsTo::Peer(_) | SendsTo::Tunnel(_) => {}
+                    SendsTo::Member if self.includes(host, end) => {
+                        let members = end.kind.info().bond.into_iter().flat_map(|bond| &bond.members);
+                        let new: Vec<PortId> =
+                            members.filter(|port| !self.ports.contains(port)).copied().collect();
+                        self.ports.extend(new);
+                    }
+                    SendsTo::Member | SendsTo::Parent { .. } | SendsTo::Peer(_) | SendsTo::Tunnel(_) => {}
                 }
             }
             if before == self.size() {

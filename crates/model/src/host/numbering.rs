@@ -62,7 +62,7 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
     for item in &mut host.ports {
         port(&mut item.id);
         item.group.iter_mut().for_each(group);
-        item.kind.other_port_mut().into_iter().for_each(port);
+        item.kind.other_ports_mut().iter_mut().for_each(port);
         item.kind.router_mut().into_iter().for_each(router);
         let queues = item.policy.qos.iter_mut().flat_map(|qos| &mut qos.queues);
         queues.for_each(|item| queue(&mut item.id));

@@ -6,6 +6,7 @@ use netvm_ids::{PortId, RouterId};
 use netvm_wire::{MacAddr, VlanId};
 
 use super::DEFAULT_MTU;
+use super::bond::BondConfig;
 use super::managed::ContainerConfig;
 use super::vxlan::VxlanConfig;
 use crate::router::InterfaceAddress;
@@ -18,6 +19,8 @@ pub struct KindInfo<'a> {
     /// Where packets go that it sends, if it has no device: they are there in the same turn. So it has no queues,
     /// unless a shaper delays its packets.
     pub sends_to: Option<SendsTo>,
+    /// What it joins, if it is a bond.
+    pub bond: Option<&'a BondConfig>,
     /// What it needs of this machine.
     pub resources: [Option<Resource<'a>>; 2],
     /// What it receives.
@@ -59,6 +62,7 @@ impl<'a> KindInfo<'a> {
         Self {
             word,
             sends_to: None,
+            bond: None,
             resources: [None; 2],
             receives: Receives::Packets,
             registers_memory: false,
@@ -175,6 +179,8 @@ pub enum SendsTo {
     },
     /// Other servers, by this router.
     Tunnel(RouterId),
+    /// One of its members sends them (a bond).
+    Member,
 }
 
 /// What a port receives.

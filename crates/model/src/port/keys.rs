@@ -73,6 +73,8 @@ pub enum KeyValue<'a> {
     Address(&'a mut IpAddr),
     /// One or several of them.
     Addresses(&'a mut Vec<IpAddr>),
+    /// Other ports.
+    Ports(&'a mut Vec<PortId>),
     /// A VLAN tag.
     Tag(&'a mut VlanId),
     /// `true` or `false`.

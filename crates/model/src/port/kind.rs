@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use netvm_ids::{PortId, RouterId};
 use netvm_wire::{MacAddr, VlanId};
 
+use super::bond::BondConfig;
 use super::guest::{CardModel, Doorbells, VhostDma, VhostMode};
 use super::info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
 use super::keys::{Key, KeyValue};
@@ -102,6 +103,8 @@ pub enum PortKind {
     },
     /// A network that several servers share (VXLAN): what it sends goes to the others in UDP datagrams.
     Vxlan(VxlanConfig),
+    /// Other ports joined to one link (a bond, a link aggregation group).
+    Bond(BondConfig),
     /// Built-in sink: receives nothing; sent packets are counted and discarded.
     #[default]
     Sink,
@@ -199,6 +202,11 @@ impl PortKind {
                 tunnel: Some(vxlan),
                 ..KindInfo::without_device("vxlan", SendsTo::Tunnel(vxlan.router))
             },
+            Self::Bond(bond) => KindInfo {
+                bond: Some(bond),
+                mac: bond.mac,
+                ..KindInfo::without_device("bond", SendsTo::Member)
+            },
             Self::Sink => {
                 KindInfo { receives: Receives::Nothing, is_on_each_worker: true, ..KindInfo::new("sink") }
             }
@@ -252,13 +260,14 @@ impl PortKind {
                 ]
             }
             Self::Vxlan(vxlan) => vxlan.keys(),
+            Self::Bond(bond) => bond.keys(),
             Self::Bridge | Self::Sink => Vec::new(),
         }
     }
 
     /// Each kind, with the defaults of its keys.
     #[must_use]
-    pub fn all() -> [Self; 17] {
+    pub fn all() -> [Self; 18] {
         let interface = String::new;
         let (mode, dma) = (VhostMode::default(), VhostDma::default());
         let (model, doorbells) = (CardModel::default(), Doorbells::default());
@@ -279,6 +288,7 @@ impl PortKind {
             Self::Bridge,
             Self::Vlan { parent: PortId::default(), tag: VlanId::DEFAULT },
             Self::Vxlan(VxlanConfig::default()),
+            Self::Bond(BondConfig::default()),
             Self::Sink,
         ]
     }
@@ -292,12 +302,13 @@ impl PortKind {
         }
     }
 
-    /// The port that its keys name, to be renumbered.
-    pub(crate) const fn other_port_mut(&mut self) -> Option<&mut PortId> {
+    /// The ports that its keys name, to be renumbered.
+    pub(crate) fn other_ports_mut(&mut self) -> &mut [PortId] {
         match self {
-            Self::Patch { peer } => Some(peer),
-            Self::Vlan { parent, .. } => Some(parent),
-            _ => None,
+            Self::Patch { peer } => std::slice::from_mut(peer),
+            Self::Vlan { parent, .. } => std::slice::from_mut(parent),
+            Self::Bond(bond) => &mut bond.members,
+            _ => &mut [],
         }
     }
 

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use netvm_api::{
-    ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo, Idle, NatTargetInfo, NfInfo,
-    PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo, StageInfo, Stats, TunnelInfo,
-    TxQueueInfo, WorkerInfo,
+    BondInfo, BondMemberInfo, ChainInfo, ChainState, ConnectionCounts, Drops, FlowMonitorInfo, GroupInfo,
+    Idle, NatTargetInfo, NfInfo, PortInfo, PortWorkerInfo, Reasons, RegionInfo, RouterShareInfo, ShareInfo,
+    StageInfo, Stats, TunnelInfo, TxQueueInfo, WorkerInfo,
 };
 use netvm_clock as clock;
 use netvm_counters::filled;
 use netvm_engine::{
-    ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView, PortWorker, ProgramView,
-    PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView, WorkerView,
+    BondMemberView, BondView, ChainView, DropCounts, DropReason, GroupView, InstanceView, PortId, PortView,
+    PortWorker, ProgramView, PuntCounts, PuntReason, QueueView, RoleTotals, RouterView, StageView,
+    WorkerView,
 };
 use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, RouterConfig, VxlanConfig};
 
@@ -171,6 +172,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         DropReason::PortDown,
         DropReason::NoPeer,
         DropReason::NoVtepRoute,
+        DropReason::NoMember,
     ];
     let dropped = |reasons: &[DropReason]| {
         view.drops.iter().filter(|(reason, _)| reasons.contains(reason)).map(|(_, count)| count).sum()
@@ -199,10 +201,25 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         mac_moves: view.switching.moves.moved,
         mac_moves_held: view.switching.moves.held,
         share: None,
+        bond: view.bond.as_ref().map(|bond| bond_info(host, bond)),
         tx_queues: view.queues.iter().map(queue_info).collect(),
         tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel)),
     } });
     PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), ..info }
+}
+
+fn bond_info(host: &Host, view: &BondView) -> BondInfo {
+    let member = |member: &BondMemberView| BondMemberInfo {
+        port: host.port(member.port).map_or_else(String::new, |port| port.name.clone()),
+        link: member.link,
+        sends: member.sends,
+        receives: member.receives,
+        partner: member.partner.map(|mac| mac.to_string()),
+    };
+    BondInfo {
+        partner: view.partner.map(|mac| mac.to_string()),
+        members: view.members.iter().map(member).collect(),
+    }
 }
 
 fn port_worker_info(view: &PortWorker) -> PortWorkerInfo {

@@ -178,6 +178,15 @@ impl Reclaims {
                 let name = host.port(port).map_or_else(String::new, |port| port.name.clone());
                 (EventKind::QueueMoved, name, format!("a queue moved from worker {from} to worker {to}"))
             }
+            Notice::Bond { port, carry } => {
+                let carry: Vec<String> = carry.iter().map(|port| port_name(host, *port)).collect();
+                let message = match carry.as_slice() {
+                    [] => "no member carries packets".to_owned(),
+                    members => format!("packets go by {}", members.join(", ")),
+                };
+                let name = port_name(host, port);
+                return events.push(EventKind::BondChanged, &name, format!("port {name}: {message}"));
+            }
             Notice::WorkerAdded { worker, core } => {
                 let message = format!("worker {worker} started on core {core}");
                 return events.push(EventKind::WorkerAdded, "", message);

@@ -1,8 +1,8 @@
 //! netvmd from its start to its end.
 
 mod adapt;
+mod kept_number;
 mod lock;
-mod mapping_key;
 mod reconcile;
 mod rundir;
 mod running;

@@ -9,10 +9,11 @@ use netvm_api::EventKind;
 use netvm_engine::{Engine, keep_cards_in};
 use netvm_fd_store::Store;
 use netvm_model::{Host, NfStart};
+use netvm_wire::MacAddr;
 
 use super::DaemonError;
 use super::adapt::adapt;
-use super::mapping_key::mapping_key;
+use super::kept_number::{LACP_SYSTEM, MAPPING_KEY, kept_number};
 use super::reconcile::reconcile;
 use super::rundir::RunDir;
 use super::service::{self, Request, Signals};
@@ -21,7 +22,7 @@ use crate::attach::AttachServer;
 use crate::daemon::{
     Configuration, ConnectionLog, Daemon, First, FlowExport, Reclaims, Services, Statistics,
 };
-use crate::engine_thread::{EngineGone, EngineThread};
+use crate::engine_thread::{EngineGone, EngineHandle, EngineThread};
 use crate::events::Events;
 use crate::process::Confinement;
 use crate::process::cores::allowed;
@@ -63,12 +64,7 @@ impl RunningDaemon {
         let on_notice = move |engine: &Engine, notice| recorder.record(&noted, engine, notice);
         let thread = EngineThread::start(first.engine.clone(), may_have_nics(), events, on_notice).await?;
         let engine = thread.handle();
-        match mapping_key(&configuration.options().state_dir()) {
-            Ok(key) => engine.call(move |engine| engine.set_mapping_key(key)).await?,
-            Err(error) => {
-                tracing::warn!("NAT chooses other ports after a restart: cannot keep its key: {error}");
-            }
-        }
+        keep_numbers(engine, &configuration.options().state_dir()).await?;
         let flows = FlowExport::start(first.engine.flow_monitor.as_ref(), engine).await?;
         let connections = ConnectionLog::start(&first.engine.connections, engine)
             .map_err(DaemonError::of("cannot start the threads of the log of connections"))?;
@@ -245,4 +241,22 @@ mod tests {
         drop(thread);
         assert_eq!(engine.call(|_| ()).await, Err(EngineGone));
     }
+}
+
+/// Gives the engine the random numbers that are to be the same after a restart.
+async fn keep_numbers(engine: &EngineHandle, state_dir: &Path) -> Result<(), EngineGone> {
+    match kept_number(state_dir, MAPPING_KEY) {
+        Ok(key) => engine.call(move |engine| engine.set_mapping_key(key)).await?,
+        Err(error) => {
+            tracing::warn!("NAT chooses other ports after a restart: cannot keep its key: {error}");
+        }
+    }
+    let system = kept_number(state_dir, LACP_SYSTEM).unwrap_or_else(|error| {
+        tracing::warn!("bonds have another LACP system after a restart: cannot keep it: {error}");
+        std::process::id().into()
+    });
+    let [a, b, c, d, e, ..] = system.to_le_bytes();
+    // Locally administered.
+    let system = MacAddr([0x02, a, b, c, d, e]);
+    engine.call(move |engine| engine.set_lacp_system(system)).await
 }

@@ -21,6 +21,7 @@ pub mod guest;
 pub mod hosts;
 pub mod libvirt;
 pub mod page;
+pub mod peers;
 pub mod user_program;
 pub mod vm_nf;
 

@@ -130,21 +130,3 @@ impl Drop for Site {
         let _ = std::fs::remove_dir_all(std::env::temp_dir().join(&self.role));
     }
 }
-
-/// A program of another Debian release below the target folder, by the loader of that release; `None`, with the reason
-/// printed, if `./dev setup --peers` has not unpacked it.
-pub fn peer(name: &str, path: &str) -> Option<Vec<String>> {
-    let own = std::env::current_exe().unwrap();
-    let root = own.ancestors().nth(3)?.join("guest").join(name).join("root");
-    if !root.join(path).exists() {
-        println!("SKIP: no {name} here: ./dev setup --peers");
-        return None;
-    }
-    let at = |path: &str| root.join(path).display().to_string();
-    Some(vec![
-        at("lib64/ld-linux-x86-64.so.2"),
-        "--library-path".to_owned(),
-        at("usr/lib/x86_64-linux-gnu"),
-        at(path),
-    ])
-}

@@ -8,10 +8,10 @@ mod rules;
 mod vms;
 
 use netvm_model::{
-    Balance, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId, Host,
-    HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart, OnFailure,
-    Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights, SourceConfig, SteerTo,
-    VhostDma, VhostMode,
+    Balance, BondConfig, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId,
+    Host, HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart,
+    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights, SourceConfig,
+    SteerTo, VhostDma, VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
@@ -208,11 +208,12 @@ prop_compose! {
         nat::translate(&mut host, &translated);
         connections::fill(&mut host);
         nat::fill(&mut host, translated);
+        routers::place_punts(&mut host);
         host
     }
 }
 
-/// Makes two sinks the ends of a link, and a third one a port for a tag.
+/// Makes two sinks the ends of a link, a third one a port for a tag, and a fifth one a bond of the fourth.
 fn join_sinks(ports: &mut [PortConfig]) {
     let parent = ports.iter().find(|port| port.kind != PortKind::Sink).map(|port| port.id);
     let mut sinks: Vec<&mut PortConfig> =
@@ -220,6 +221,11 @@ fn join_sinks(ports: &mut [PortConfig]) {
     if let [one, other, ..] = &mut sinks[..] {
         (one.kind, other.kind) = (PortKind::Patch { peer: other.id }, PortKind::Patch { peer: one.id });
         (one.queues, other.queues) = (1, 1);
+    }
+    if let [_, _, _, member, bond, ..] = &mut sinks[..] {
+        (bond.kind, bond.queues) =
+            (PortKind::Bond(BondConfig { members: vec![member.id], ..BondConfig::default() }), 1);
+        bond.mtu = member.mtu;
     }
     if let (Some(third), Some(parent)) = (sinks.get_mut(2), parent) {
         (third.kind, third.queues) = (PortKind::Vlan { parent, tag: VlanId::DEFAULT }, 1);

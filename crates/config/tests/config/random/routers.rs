@@ -21,6 +21,16 @@ pub fn router() -> impl Strategy<Value = RawRouter> {
     ("[A-Za-z0-9_.-]{0,12}", vec(interface, 1..4), any::<bool>(), 1u16..=1000)
 }
 
+/// Has punt ports receive into the memory of their interface's port, which depends on all else.
+pub fn place_punts(host: &mut Host) {
+    let interfaces: Vec<(PortId, PortId)> =
+        host.routers.iter().flat_map(|router| &router.interfaces).map(|one| (one.punt, one.port)).collect();
+    for (punt, port) in interfaces {
+        let group = host.port(port).and_then(|port| host.landing_group(port));
+        host.ports[punt.index()].group = group;
+    }
+}
+
 /// Gives the host routers, and has them take the place of switching here and there.
 pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
     let ports = host.ports.len();
@@ -46,7 +56,6 @@ pub fn fill(host: &mut Host, routers: Vec<RawRouter>) {
             let kind = PortKind::AfXdp { interface: host_end.clone(), generic: false };
             host.ports.push(PortConfig {
                 mtu: port.mtu,
-                group: host.landing_group(&port),
                 policy: PortPolicy {
                     forward: Forward::Router(id),
                     weight: port.policy.weight,

@@ -29,7 +29,7 @@ use crate::memory::Memory;
 use crate::policy::Policy;
 use crate::worker::Command;
 pub(crate) use change::{Changed, Tolerance};
-pub use view::{PortView, PortWorker, QueueView};
+pub use view::{BondMemberView, BondView, PortView, PortWorker, QueueView};
 
 /// The ports.
 pub(crate) struct Ports {
@@ -112,6 +112,11 @@ impl Ports {
     /// A worker that sends by a port; `None` if the port is closed.
     pub(crate) fn sender_of(&self, port: PortId) -> Option<WorkerId> {
         self.open.get(&port)?.workers.first().copied()
+    }
+
+    /// Whether a port is open, and its link up as far as its device knows.
+    pub(crate) fn link_of(&self, port: PortId) -> bool {
+        self.open.get(&port).is_some_and(|port| port.control.link() != Some(false))
     }
 
     /// Follows the MTUs, the offloads and the ends of interfaces, as [`Ports::views`] shows them. Returns the MTUs.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use netvm_clock as clock;
 use netvm_counters::{fields, filled};
 use netvm_model::{Host, PortConfig, QueueConfig, SendsTo};
+use netvm_wire::MacAddr;
 
 use super::{PortState, Ports};
 use crate::counters::{DropCounts, InterfaceCounts, QueueCounters};
@@ -52,6 +53,8 @@ netvm_counters::port! { fields! {
         pub switching: SwitchingView,
         /// Whether it is open; if not, `fault` says why.
         pub is_open: bool,
+        /// What carries its packets, if it is a bond.
+        pub bond: Option<BondView>,
         /// Its interface, for ports that have one.
         pub interface: Option<InterfaceView>,
         /// Whether a capture has been read to its end; `None` for other ports.
@@ -62,6 +65,30 @@ netvm_counters::port! { fields! {
         pub notes: Vec<String>,
     }
 } }
+
+/// A bond, for statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondView {
+    /// The system at the other end, if LACP has found one that most members lead to.
+    pub partner: Option<MacAddr>,
+    /// Its members, in the order of the configuration.
+    pub members: Vec<BondMemberView>,
+}
+
+/// A member of a bond, for statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BondMemberView {
+    /// The port.
+    pub port: PortId,
+    /// Whether its link is up.
+    pub link: bool,
+    /// Whether the bond sends by it.
+    pub sends: bool,
+    /// Whether the bond receives its packets.
+    pub receives: bool,
+    /// The system at its other end, if LACP has found one.
+    pub partner: Option<MacAddr>,
+}
 
 /// A worker that has queues of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +212,7 @@ fn closed_view(id: PortId, sums: PortSums) -> PortView {
         link: Some(false),
         switching: SwitchingView::default(),
         is_open: false,
+        bond: None,
         interface: None,
         done: None,
         fault: None,

@@ -20,7 +20,7 @@ use crate::manager::traces::Traces;
 use crate::nat::{Nat, TargetHealth};
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{ChainPath, Choice, FlowRights, Shortened, Snapshot, StickyChoice, Target};
+use crate::snapshot::{Bonds, ChainPath, Choice, FlowRights, Shortened, Snapshot, StickyChoice, Target};
 
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]
@@ -33,6 +33,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) owners: &'a Arc<FlowOwners>,
     pub(crate) targets: &'a TargetHealth,
     pub(crate) pairs: &'a Pairs,
+    pub(crate) bonds: &'a Bonds,
 }
 
 /// The data from which snapshots and tables are built.
@@ -52,13 +53,14 @@ pub(crate) struct View<'a> {
     chains: &'a Chains,
     owners: &'a Arc<FlowOwners>,
     targets: &'a TargetHealth,
+    bonds: &'a Bonds,
     /// The NAT rules, which all workers share: made for the first snapshot.
     nat: OnceCell<Option<Arc<Nat>>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
-        let Sources { host, routers, rules, chains, captures, owners, targets, pairs } = sources;
+        let Sources { host, routers, rules, chains, captures, owners, targets, pairs, bonds } = sources;
         let captured = match traces.show_each_hop() {
             true => host.chains.iter().map(|chain| chain.id).collect(),
             false => captures.chains(host),
@@ -77,6 +79,7 @@ impl<'a> View<'a> {
             chains,
             owners,
             targets,
+            bonds,
             nat: OnceCell::new(),
         }
     }
@@ -89,6 +92,7 @@ impl<'a> View<'a> {
         let nat = self.nat.get_or_init(nat).clone();
         let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
+        snapshot.bonds = self.bonds.clone();
         snapshot.pairs = self.pair_ports();
         for port in &self.host.ports {
             snapshot.ports.add(port.id);

@@ -20,7 +20,7 @@ use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
 use crate::worker::graph::ring::start_queue::{drop_waiting, release};
-use crate::worker::graph::tx::{close, send_probe, shape_one};
+use crate::worker::graph::tx::{close, send_control_frames, send_probe, shape_one};
 use crate::worker::packet::probe::Probe;
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::{TableMemory, WorkerConnections};
@@ -106,6 +106,8 @@ pub(crate) enum Command {
     Barrier(u64),
     /// Send a probe through a program.
     Probe(Probe),
+    /// Send the frames that wait for a member of a bond.
+    SendControlFrames(PortId),
     /// End.
     Stop,
 }
@@ -288,6 +290,7 @@ impl Worker {
                 self.send(Event::Connections(page));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
+            Command::SendControlFrames(port) => send_control_frames(dp, &self.snapshot, port),
             Command::Probe(probe) => send_probe(dp, &self.snapshot, probe),
             Command::Stop => self.stopping = true,
         }

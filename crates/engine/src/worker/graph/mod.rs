@@ -39,7 +39,7 @@ use super::act::{decision, reject};
 use super::chain::entry::{self, AtRole};
 use super::chain::hop::{self, Hop};
 use super::chain::{pair, routed};
-use super::forward::{bridge, egress, nat, punt, route, tunnel, vlan};
+use super::forward::{bond, bridge, egress, nat, punt, route, tunnel, vlan};
 use super::next::{Dispatch, Entering, Exit, Next, Split, Step};
 use super::packet::groups::groups;
 use super::state::Datapath;
@@ -185,6 +185,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::EgressRate(out) => egress::meter(burst, out),
         Next::Reject { from } => reject::answer(burst, from),
         Next::TellMtu { from, mtu } => reject::tell_mtu(burst, from, mtu),
+        Next::Member { bond } => bond::send(burst, bond),
         Next::PushTag { from, parent, tag } => vlan::push(burst, from, parent, tag),
         Next::PopTag { by } => vlan::pop(burst, by),
         Next::TunnelEnd { from, router } => tunnel::divide(burst, from, router),

@@ -181,7 +181,7 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
         Next::PushTag { tag, .. } => Step::TagPushed(tag),
         Next::PopTag { by } => match cx.snapshot.sends_to(by)? {
             SendsTo::Parent { tag, .. } => Step::TagPopped(tag),
-            SendsTo::Peer(_) | SendsTo::Bridge | SendsTo::Tunnel(_) => return None,
+            SendsTo::Peer(_) | SendsTo::Bridge | SendsTo::Tunnel(_) | SendsTo::Member => return None,
         },
         Next::Encapsulate(ToVtep { from, router, remote }) => {
             let (vni, remote) = vtep_of(cx, from, router, remote)?;

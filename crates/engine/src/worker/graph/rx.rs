@@ -23,7 +23,7 @@ use crate::worker::act::{answer, decision, police::police};
 use crate::worker::chain::{entry::room_at_entry, pair, routed};
 use crate::worker::classify::classifier::{Classified, Classifier};
 use crate::worker::classify::{classify, scope::Scope};
-use crate::worker::forward::vlan;
+use crate::worker::forward::{bond, vlan};
 use crate::worker::next::{CountedAt, Next, Side};
 use crate::worker::owner::give_to_owners;
 use crate::worker::packet::bytes_of;
@@ -183,6 +183,9 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     let Received { cx, port, mut bytes, .. } = received;
     observe::at_port(dp, port, Direction::In, &burst.batch);
     let policy = cx.snapshot.policy.ingress(port);
+    if cx.snapshot.bonds.has_member(port) {
+        return receive_as_member(dp, cx, port, &mut burst.batch);
+    }
     if cx.snapshot.parents.has(port) {
         divide_by_tag(dp, cx, port, &mut burst.batch);
         if burst.batch.is_empty() {
@@ -262,6 +265,18 @@ fn come_back(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch
     }
     let sides = routed::come_back(back, batch);
     groups(batch, |n| sides[n], go_on);
+}
+
+/// Brings packets that a member of a bond has received to their ends.
+#[inline(never)]
+fn receive_as_member(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) {
+    let Some(member) = cx.snapshot.bonds.member(port) else { return batch.clear() };
+    bond::take_lacp(member, batch);
+    let next = match member.collects {
+        true => Next::Rx(member.bond),
+        false => Next::drop_at(port, DropReason::InactiveMember),
+    };
+    walk(dp, cx, next, batch);
 }
 
 /// Brings packets with a tag for which there is a port to their ends; the others stay.

@@ -22,9 +22,9 @@ use crate::worker::act::answer;
 use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::probe::Probe;
-use crate::worker::state::Datapath;
 use crate::worker::state::burst::Context;
 use crate::worker::state::handoff::HandoffPacket;
+use crate::worker::state::{BURST, Datapath};
 use crate::worker::tx::copy::copy_into;
 use crate::worker::tx::offload::{AcceptedPackets, Finished, Receiver, all_plain, finish};
 
@@ -53,11 +53,26 @@ pub(crate) fn send_probe(dp: &mut Datapath, snapshot: &Snapshot, probe: Probe) {
     walk(dp, Context::new(snapshot, memory), Next::Tx(probe.enters), &mut batch);
 }
 
+/// Sends the frames that the manager has for a member of a bond.
+pub(crate) fn send_control_frames(dp: &mut Datapath, snapshot: &Snapshot, port: PortId) {
+    let Some(member) = snapshot.bonds.member(port) else { return };
+    let Some(memory) = dp.ports.get(port).map(|queue| queue.memory) else { return };
+    let mut batch = Batch::new();
+    while let (Some(frame), Some(from)) = (member.frames.next_to_send(), dp.memories.get(memory)) {
+        answer::add(from, &mut batch, PortNumber(port.0), &frame);
+        if batch.len() == BURST {
+            walk(dp, Context::new(snapshot, memory), Next::Tx(port), &mut batch);
+        }
+    }
+    walk(dp, Context::new(snapshot, memory), Next::Tx(port), &mut batch);
+}
+
 /// Where packets go that a port without a device has sent.
 const fn next_after(port: PortId, to: SendsTo) -> Next {
     match to {
         SendsTo::Peer(peer) => Next::Rx(peer),
         SendsTo::Bridge => Next::BridgeLookup { from: port },
+        SendsTo::Member => Next::Member { bond: port },
         SendsTo::Parent { port: parent, tag } => Next::PushTag { from: port, parent, tag },
         SendsTo::Tunnel(router) => Next::PushHeaders { from: port, router },
     }

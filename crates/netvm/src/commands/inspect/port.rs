@@ -45,6 +45,10 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         text.push('\n');
         text.push_str(&draw_shares(ports, output));
     }
+    if ports.iter().any(|port| port.bond.is_some()) {
+        text.push('\n');
+        text.push_str(&draw_bonds(ports, output));
+    }
     if ports.iter().any(|port| !port.tx_queues.is_empty()) {
         text.push('\n');
         text.push_str(&draw_queues(ports, output));
@@ -108,6 +112,33 @@ fn draw_shares(ports: &[PortInfo], output: &Output) -> String {
             Cell::new(count(port.rx_dropped)),
         ]);
         table.add_row(row);
+    }
+    lines(table)
+}
+
+/// The members of bonds.
+fn draw_bonds(ports: &[PortInfo], output: &Output) -> String {
+    let mut table = output.table(&["BOND", "MEMBER", "LINK", "CARRIES", "LACP PARTNER"]);
+    let bonds = ports.iter().filter_map(|port| Some((port, port.bond.as_ref()?)));
+    for (port, member) in bonds.flat_map(|(port, bond)| bond.members.iter().map(move |member| (port, member)))
+    {
+        let link = if member.link {
+            output.cell("up", StateColour::Good)
+        } else {
+            output.cell("down", StateColour::Bad)
+        };
+        let carries = match (member.sends, member.receives) {
+            (true, _) => "packets",
+            (false, true) => "received packets",
+            (false, false) => "-",
+        };
+        table.add_row([
+            Cell::new(&port.name),
+            Cell::new(&member.port),
+            link,
+            Cell::new(carries),
+            Cell::new(member.partner.as_deref().unwrap_or("-")),
+        ]);
     }
     lines(table)
 }

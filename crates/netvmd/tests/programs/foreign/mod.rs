@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::Daemon;
 use crate::common::hosts::{succeeds, within};
-use crate::site::{BRIDGE, Site, peer};
+use crate::common::peers::peer;
+use crate::site::{BRIDGE, Site};
 
 /// What a signature of the test blocks.
 const BLOCKED: &[u8] = b"GET / HTTP/1.1\r\n\r\nEICAR-LIKE-TEST\r\n";

@@ -7,9 +7,10 @@ use std::time::Duration;
 use netvm_api::NfState;
 
 use crate::common::page::blocks;
+use crate::common::peers::peer;
 use crate::common::{Daemon, ENGINE};
 use crate::page::PAGE;
-use crate::site::{Site, peer};
+use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(10);
 

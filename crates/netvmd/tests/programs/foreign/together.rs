@@ -9,9 +9,10 @@ use std::time::Duration;
 use netvm_api::{NfInfo, NfState};
 
 use crate::common::hosts::{succeeds, within};
+use crate::common::peers::peer;
 use crate::common::{Daemon, ENGINE, program};
 use crate::foreign::{SURICATA, testpmd_keys};
-use crate::site::{Site, peer};
+use crate::site::Site;
 
 const MACS: [&str; 2] = ["02:00:00:00:77:01", "02:00:00:00:77:02"];
 
