@@ -51,7 +51,7 @@ pub struct Participant {
     pub port_priority: u16,
     /// The port's number.
     pub port: u16,
-    /// The state, as bits of [`state`].
+    /// The state, as bits (6.4.2.3).
     pub state: u8,
 }
 

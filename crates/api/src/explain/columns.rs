@@ -127,6 +127,10 @@ const LISTED: &[Column] = columns! {
          For a port: packets that the device or the kernel dropped and counted before the engine received them, \
          because the worker was too slow. For a source with a rate: packets that were due but not sent.";
     "TX DROPPED" of PORT STATS;
+    "BOND" of PORT: "The bond that has the member. The table is shown if there is a bond.";
+    "MEMBER" of PORT: "The port that is a member of the bond.";
+    "CARRIES" of PORT: "Whether the bond sends and receives packets by the member, or only receives them.";
+    "LACP PARTNER" of PORT: "The MAC address of the system at the member's other end, if LACP has found one.";
     "VNI" of PORT: "The number of a `vxlan` port's network. The table is shown if there is such a port.";
     "BY ROUTER" of PORT: "The virtual router that reaches the other servers of the network.";
     "LOCAL" of PORT: "The address of this server's tunnel end point (VTEP).";

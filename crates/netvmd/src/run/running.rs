@@ -156,6 +156,24 @@ fn may_have_nics() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/sys/bus/pci/devices").is_dir()
 }
 
+/// Gives the engine the random numbers that are to be the same after a restart.
+async fn keep_numbers(engine: &EngineHandle, state_dir: &Path) -> Result<(), EngineGone> {
+    match kept_number(state_dir, MAPPING_KEY) {
+        Ok(key) => engine.call(move |engine| engine.set_mapping_key(key)).await?,
+        Err(error) => {
+            tracing::warn!("NAT chooses other ports after a restart: cannot keep its key: {error}");
+        }
+    }
+    let system = kept_number(state_dir, LACP_SYSTEM).unwrap_or_else(|error| {
+        tracing::warn!("bonds have another LACP system after a restart: cannot keep it: {error}");
+        std::process::id().into()
+    });
+    let [a, b, c, d, e, ..] = system.to_le_bytes();
+    // Locally administered.
+    let system = MacAddr([0x02, a, b, c, d, e]);
+    engine.call(move |engine| engine.set_lacp_system(system)).await
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
@@ -241,22 +259,4 @@ mod tests {
         drop(thread);
         assert_eq!(engine.call(|_| ()).await, Err(EngineGone));
     }
-}
-
-/// Gives the engine the random numbers that are to be the same after a restart.
-async fn keep_numbers(engine: &EngineHandle, state_dir: &Path) -> Result<(), EngineGone> {
-    match kept_number(state_dir, MAPPING_KEY) {
-        Ok(key) => engine.call(move |engine| engine.set_mapping_key(key)).await?,
-        Err(error) => {
-            tracing::warn!("NAT chooses other ports after a restart: cannot keep its key: {error}");
-        }
-    }
-    let system = kept_number(state_dir, LACP_SYSTEM).unwrap_or_else(|error| {
-        tracing::warn!("bonds have another LACP system after a restart: cannot keep it: {error}");
-        std::process::id().into()
-    });
-    let [a, b, c, d, e, ..] = system.to_le_bytes();
-    // Locally administered.
-    let system = MacAddr([0x02, a, b, c, d, e]);
-    engine.call(move |engine| engine.set_lacp_system(system)).await
 }

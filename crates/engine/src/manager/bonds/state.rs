@@ -130,7 +130,7 @@ impl BondState {
                     receivers.filter(|member| view(member).is_some_and(|view| view.collects)).collect();
                 let distributes = |member: &&&Member| view(member).is_some_and(|view| view.distributes);
                 let mut senders: Vec<&Member> = receivers.iter().filter(distributes).copied().collect();
-                if senders.iter().any(|member| is_ready(member)) {
+                if senders.iter().any(&is_ready) {
                     senders.retain(|member| is_ready(member));
                 }
                 let ports = |members: Vec<&Member>| members.iter().map(|member| member.port).collect();

@@ -52,7 +52,7 @@ fn what_an_nf_makes_is_captured_as_its_own_at_each_place() {
     let readers: Vec<_> =
         all.iter().map(|(name, request, _)| gather(site.start(request).unwrap(), 20, &file(name))).collect();
     send_until(&site, "all captures have their packets", || {
-        readers.iter().all(|reader| reader.is_finished())
+        readers.iter().all(std::thread::JoinHandle::is_finished)
     });
     drop(readers);
     for (name, _, comment) in all {
