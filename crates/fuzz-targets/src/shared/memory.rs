@@ -93,6 +93,8 @@ fn valid_header(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     for number in [stock_stride as u32, stock_capacity, allocate, u32::from(input.u16())] {
         header.extend(number.to_le_bytes());
     }
+    // No mailbox: an NF with a socket has none.
+    header.extend(0u64.to_le_bytes());
     assert_eq!(header.len(), HEADER);
     (header, all_bytes)
 }

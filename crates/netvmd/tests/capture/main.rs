@@ -106,13 +106,19 @@ impl Site {
 
     /// `first`: the program of the first hop; `more`: more of the configuration.
     fn with(name: &str, first: &str, more: &str) -> Self {
+        Self::with_ports(name, first, more, "")
+    }
+
+    /// The same, with further keys of both ports.
+    fn with_ports(name: &str, first: &str, more: &str, keys: &str) -> Self {
         let left = Host::new(&format!("{name}l"), &[], &[]);
         let right = Host::new(&format!("{name}r"), &[], &[]);
         let mut config = engine(ADAPTIVE) + "\n[[group]]\nname = \"g\"\nbuffers = 4096\n";
         for (port, host) in [("left", &left), ("right", &right)] {
             let interface = host.port();
-            config +=
-                &format!("[[port]]\nname = \"{port}\"\nkind = \"af_packet\"\ninterface = \"{interface}\"\n");
+            config += &format!(
+                "[[port]]\nname = \"{port}\"\nkind = \"af_packet\"\ninterface = \"{interface}\"\n{keys}"
+            );
         }
         for (role, kind) in [("first", first), ("second", "drops-some")] {
             config += &format!("[[nf]]\nrole = \"{role}\"\ngroup = \"g\"\n{}", program(kind));

@@ -9,6 +9,8 @@ pub const COPIES: u16 = 7777;
 /// The bytes of the destination port.
 const PORT: std::ops::Range<usize> = 36..38;
 const MADE: &str = "udp dst port 7777";
+/// A packet that an NF has made is not followed to another worker for its latency.
+const ONE_WORKER: &str = "worker = 0\n";
 
 /// Passes packets on, and makes a copy of each for another port.
 pub struct Copies;
@@ -67,7 +69,7 @@ fn what_an_nf_makes_is_traced_from_that_nf_on() {
     if !are_possible() {
         return;
     }
-    let site = Site::with("cm", "copies", "");
+    let site = Site::with_ports("cm", "copies", "", ONE_WORKER);
     let trace =
         |filter: &str| site.trace(filter, LiveTraceRequest { packets: 3, ..LiveTraceRequest::default() });
     // A payload that the second NF lets pass.
@@ -98,7 +100,7 @@ fn the_latency_of_what_an_nf_makes_begins_at_that_nf() {
     if !are_possible() {
         return;
     }
-    let site = Site::with("cq", "copies", "");
+    let site = Site::with_ports("cq", "copies", "", ONE_WORKER);
     let mut rows: Vec<LatencyInfo> = Vec::new();
     let is_there = |rows: &[LatencyInfo], of: &str, name: &str| {
         rows.iter().any(|row| (row.of.as_str(), row.name.as_str()) == (of, name) && row.samples > 0)
