@@ -76,7 +76,7 @@ fn captures_before_and_after_a_program_show_each_packet() {
 }
 
 #[test]
-fn a_program_has_a_latency_and_is_a_part_of_that_of_its_chain() {
+fn a_program_its_chain_and_the_ports_around_it_have_a_latency() {
     for attach in KINDS {
         let Some(site) = Site::new("sq") else { return };
         let Some(program) = transparent(&site, attach) else { continue };
@@ -98,11 +98,6 @@ fn a_program_has_a_latency_and_is_a_part_of_that_of_its_chain() {
             names.iter().all(|(of, name)| all.iter().any(|one| (&*one.of, &one.name) == (of, name)))
         });
         assert!(are_there, "{attach}: {all:#?}");
-        let longest = |of: &str, name: &str| {
-            all.iter().find(|one| (&*one.of, &*one.name) == (of, name)).unwrap().max_us
-        };
-        // To two digits.
-        assert!(longest("port", "client > server") * 1.02 >= longest("hop", &hop("out")), "{all:#?}");
     }
 }
 
