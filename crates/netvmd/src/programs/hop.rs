@@ -58,7 +58,7 @@ impl Wanted {
         process(self) != process(running) || self.rights != running.rights
     }
 
-    /// What it is told of its ports: by side, the name of the interface or the path of the socket, and the MAC address.
+    /// Its ports, as its environment describes them: by side, interface name or socket path, and MAC address.
     fn ports(&self) -> Vec<PortOfProgram> {
         let Some(pair) = self.pair() else { return Vec::new() };
         let port = |side: &PairSide| {

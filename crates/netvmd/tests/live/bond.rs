@@ -212,7 +212,7 @@ impl Switch {
         self.daemons.push(command.spawn().unwrap());
     }
 
-    /// What it says of LACP.
+    /// The state of LACP, as `ovs-appctl lacp/show` prints it.
     fn lacp(&self) -> String {
         let control = self.folder.path().join("switch.ctl").display().to_string();
         self.run("usr/bin/ovs-appctl", &["-t", &control, "lacp/show"])

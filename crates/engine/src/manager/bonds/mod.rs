@@ -20,7 +20,7 @@ use super::publish::policy::Rules;
 use super::routers::Routers;
 use super::workers::Workers;
 use crate::ids::PortId;
-use crate::snapshot::{BondMember, Bonds as BondsOfSnapshot, ControlFrame};
+use crate::snapshot::{BondMember, Bonds as BondsOfSnapshot};
 use crate::worker::Command;
 use state::{BondState, Carrying};
 
@@ -114,10 +114,11 @@ impl Bonds {
         for port in std::mem::take(&mut self.moved) {
             let (Some(bond), Some(config)) = (self.bonds.get(&port), cx.host.port(port)) else { continue };
             let switching = rules.policy().switching.as_ref();
-            let frames: Vec<ControlFrame> =
-                announce::frames(config, switching, routers.paths()).into_iter().collect();
+            let frames = announce::frames(config, switching, routers.paths());
             let Some(sender) = bond.carrying().senders.first() else { continue };
-            bond.frames_of(*sender).into_iter().for_each(|to| to.send(frames.iter().cloned()));
+            if let Some(to) = bond.frames_of(*sender) {
+                to.send(frames);
+            }
             send(*sender, cx.ports, cx.workers);
         }
     }

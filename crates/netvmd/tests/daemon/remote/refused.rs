@@ -46,7 +46,7 @@ fn certificates_that_do_not_count_are_refused_and_logged() {
     let server = ["crt", "key"].map(|end| site.tls.join(format!("server.{end}")).display().to_string());
     bare(&["--cert", &server[0], "--key", &server[1]]);
     site.until_refused("its certificate is for another purpose");
-    // A good certificate of somebody who is not in the configuration.
+    // A valid certificate of a client that the configuration does not list.
     drop(Authority::open(&site.tls).unwrap().client("eve", YEAR).unwrap());
     let body = site.body("eve", &["/v1/status"]);
     assert!(body.contains("this client has no role: add a [[api.remote.client]]"), "{body}");
