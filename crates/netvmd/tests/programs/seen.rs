@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netvm_api::{CaptureRequest, Client, LatencyInfo, LiveTraceRequest, NfState};
+use netvm_api::{CaptureRequest, Client, LatencyInfo, LiveTraceRequest, NfState, TracedPacket};
 use netvm_capture_client::{Session, compile};
 
 use crate::common::Daemon;
@@ -101,6 +101,22 @@ fn a_program_its_chain_and_the_ports_around_it_have_a_latency() {
     }
 }
 
+/// The first packet from the client that passes a filter, traced; a ping is one, with its ARP.
+pub fn traced_from_client(site: &Site, daemon: &Daemon, filter: &str) -> TracedPacket {
+    let request = LiveTraceRequest {
+        from: Some("client".to_owned()),
+        filter: compile(filter).unwrap(),
+        packets: 1,
+        seconds: 60,
+        ..LiveTraceRequest::default()
+    };
+    runtime().block_on(async {
+        let mut stream = client(daemon).live_trace(&request).await.unwrap();
+        site.pings_once();
+        stream.next().await.unwrap().unwrap()
+    })
+}
+
 #[test]
 fn a_trace_goes_on_behind_a_program() {
     for attach in KINDS {
@@ -109,18 +125,7 @@ fn a_trace_goes_on_behind_a_program() {
         let daemon = site.start(&program, "");
         site.until(&daemon, NfState::Running);
         assert!(site.pings(), "{attach}: {}", daemon.log());
-        let request = LiveTraceRequest {
-            from: Some("client".to_owned()),
-            filter: compile("icmp").unwrap(),
-            packets: 1,
-            seconds: 60,
-            ..LiveTraceRequest::default()
-        };
-        let packet = runtime().block_on(async {
-            let mut stream = client(&daemon).live_trace(&request).await.unwrap();
-            site.pings_once();
-            stream.next().await.unwrap().unwrap()
-        });
+        let packet = traced_from_client(&site, &daemon, "icmp");
         let texts: Vec<&str> = packet.steps.iter().map(|step| &*step.text).collect();
         let role = &site.role;
         let end = [

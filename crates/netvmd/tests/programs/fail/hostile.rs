@@ -2,8 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use netvm_api::{LiveTraceRequest, NfState};
-use netvm_capture_client::compile;
+use netvm_api::NfState;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
     socket_with,
@@ -12,7 +11,7 @@ use rustix::net::{
 use crate::common::Daemon;
 use crate::common::hosts::succeeds;
 use crate::foreign::testpmd_keys;
-use crate::seen::{client, runtime};
+use crate::seen::traced_from_client;
 use crate::site::Site;
 
 /// testpmd with two memifs, with these words changed; `None`, with the reason printed, if it is not here.
@@ -51,18 +50,7 @@ fn a_trace_shows_that_a_program_changes_mac_addresses() {
     let Some(program) = testpmd(&site, "--forward-mode=io", "--forward-mode=macswap") else { return };
     let daemon = site.start(&program, "on_failure = \"drop\"");
     site.until(&daemon, NfState::Running);
-    let request = LiveTraceRequest {
-        from: Some("client".to_owned()),
-        filter: compile("arp").unwrap(),
-        packets: 1,
-        seconds: 60,
-        ..LiveTraceRequest::default()
-    };
-    let packet = runtime().block_on(async {
-        let mut stream = client(&daemon).live_trace(&request).await.unwrap();
-        site.pings_once();
-        stream.next().await.unwrap().unwrap()
-    });
+    let packet = traced_from_client(&site, &daemon, "arp");
     // Without IP, the MAC addresses are the flow: the frame is another one.
     let last = packet.steps.last().unwrap();
     assert!(last.text.contains("no packet of its flow has come back"), "{packet:#?}");
