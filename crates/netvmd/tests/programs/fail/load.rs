@@ -27,17 +27,17 @@ const BYPASS: Duration = Duration::from_millis(100);
 /// The longest time until the engine notices that nothing comes through: five probes, and two looks.
 const NOTICE: Duration = Duration::from_millis(280);
 /// Buffers of caches and queues, which may be elsewhere afterwards.
-const SPARE: u32 = 256;
+pub(super) const SPARE: u32 = 256;
 
 /// Numbered datagrams from the client to the server.
-struct Load {
+pub(super) struct Load {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<u64>,
     receiver: JoinHandle<Vec<(u32, u32)>>,
 }
 
 impl Load {
-    fn start(site: &Site) -> Self {
+    pub(super) fn start(site: &Site) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = std::sync::mpsc::channel();
         let ended = Arc::clone(&stop);
@@ -85,7 +85,7 @@ impl Load {
     }
 
     /// Ends it. Returns how many datagrams were lost; fails if one has overtaken another one of its flow.
-    fn stop(self) -> u64 {
+    pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let (sent, received) = (self.sender.join().unwrap(), self.receiver.join().unwrap());
         for flow in 0..FLOWS {
@@ -100,14 +100,14 @@ impl Load {
 }
 
 /// What leaves by the server's port, until told to end.
-struct Watched {
+pub(super) struct Watched {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     file: PathBuf,
 }
 
 impl Watched {
-    fn start(daemon: &Daemon, folder: &Path) -> Self {
+    pub(super) fn start(daemon: &Daemon, folder: &Path) -> Self {
         let file = folder.join("server.pcapng");
         let request = CaptureRequest {
             at: vec!["server".to_owned()],
@@ -125,7 +125,7 @@ impl Watched {
     }
 
     /// The longest time without a packet, by the engine's own stamps.
-    fn longest_gap(self) -> Duration {
+    pub(super) fn longest_gap(self) -> Duration {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
         let times: Vec<Duration> = read(&self.file).iter().map(|packet| packet.at).collect();
@@ -136,7 +136,7 @@ impl Watched {
 
 /// A way to fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
+pub(super) enum Fault {
     /// The process ends.
     Killed,
     /// It forwards nothing, its queues fill up, and later it goes on.
@@ -144,7 +144,7 @@ enum Fault {
 }
 
 impl Fault {
-    const fn limit(self) -> Duration {
+    pub(super) const fn limit(self) -> Duration {
         match self {
             Self::Killed => BYPASS,
             Self::Stopped => BYPASS.saturating_add(NOTICE),
@@ -173,7 +173,7 @@ impl Fault {
 }
 
 /// Whether the kernel forwards, so that a stopped process changes nothing.
-fn is_kernel(attach: &str) -> bool {
+pub(super) fn is_kernel(attach: &str) -> bool {
     !matches!(attach, "vhost-user" | "memif")
 }
 
@@ -212,7 +212,7 @@ fn passed(daemon: &Daemon, site: &Site) -> [u64; 2] {
 
 /// Waits until what has entered the chain has left it, or has gone into the program and not come back. Then no more
 /// datagrams are lost than that.
-fn each_is_counted(daemon: &Daemon, site: &Site, attach: &str, lost: u64) {
+pub(super) fn each_is_counted(daemon: &Daemon, site: &Site, attach: &str, lost: u64) {
     daemon.until("each packet is counted", |daemon| {
         let stats = daemon.stats();
         let chain = stats.chains.iter().find(|chain| chain.name == "out").unwrap();

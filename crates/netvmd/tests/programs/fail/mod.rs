@@ -2,6 +2,8 @@
 
 mod hostile;
 mod load;
+mod slow;
+mod standby;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
