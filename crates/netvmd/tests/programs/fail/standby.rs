@@ -11,64 +11,72 @@ use crate::common::hosts::run;
 use crate::foreign::{KINDS, transparent, used};
 use crate::site::Site;
 
-/// The instances of the program, by their number.
-fn instances(daemon: &Daemon, site: &Site) -> Vec<NfInfo> {
-    let all = daemon.get::<Vec<NfInfo>>(netvm_api::path::NFS).into_iter();
-    all.filter(|nf| nf.role == site.role).collect()
+/// A program with a standby, and how it fails.
+struct Case<'a> {
+    site: &'a Site,
+    daemon: &'a Daemon,
+    attach: &'a str,
+    fault: Fault,
 }
 
-/// Waits until one instance runs and the other one waits. Returns the number of the first.
-fn running(daemon: &Daemon, site: &Site) -> usize {
-    daemon.until("one runs, one waits", |daemon| {
-        let states: Vec<NfState> = instances(daemon, site).iter().map(|nf| nf.state).collect();
-        states.contains(&NfState::Running) && states.contains(&NfState::Standby)
-    });
-    instances(daemon, site).iter().position(|nf| nf.state == NfState::Running).unwrap()
-}
-
-fn begin(site: &Site, daemon: &Daemon, attach: &str, (instance, fault): (usize, Fault)) {
-    let group = Pid::from_raw(instances(daemon, site)[instance].pid.unwrap() as i32).unwrap();
-    match fault {
-        Fault::Killed => kill_process_group(group, Signal::KILL).unwrap(),
-        Fault::Stopped if is_kernel(attach) => {
-            run(&format!("ip -n nf-{}.{instance} link set right nomaster", site.role));
-        }
-        Fault::Stopped => kill_process_group(group, Signal::STOP).unwrap(),
+impl Case<'_> {
+    /// The instances, by their number.
+    fn instances(&self) -> Vec<NfInfo> {
+        let all = self.daemon.get::<Vec<NfInfo>>(netvm_api::path::NFS).into_iter();
+        all.filter(|nf| nf.role == self.site.role).collect()
     }
-}
 
-fn end(site: &Site, daemon: &Daemon, attach: &str, (instance, fault): (usize, Fault)) {
-    match fault {
-        Fault::Killed => {}
-        Fault::Stopped if is_kernel(attach) => {
-            run(&format!("ip -n nf-{}.{instance} link set right master br0", site.role));
-        }
-        Fault::Stopped => {
-            // It may have been started again meanwhile.
-            if let Some(pid) = instances(daemon, site)[instance].pid {
-                let _ = kill_process_group(Pid::from_raw(pid as i32).unwrap(), Signal::CONT);
-            }
+    /// Waits until one instance runs and the other one waits. Returns the number of the first.
+    fn running(&self) -> usize {
+        self.daemon.until("one runs, one waits", |_| {
+            let states: Vec<NfState> = self.instances().iter().map(|nf| nf.state).collect();
+            states.contains(&NfState::Running) && states.contains(&NfState::Standby)
+        });
+        self.instances().iter().position(|nf| nf.state == NfState::Running).unwrap()
+    }
+
+    fn begin(&self, instance: usize) {
+        match self.fault {
+            Fault::Killed => self.signal(instance, Signal::KILL),
+            Fault::Stopped if is_kernel(self.attach) => self.bridge(instance, "nomaster"),
+            Fault::Stopped => self.signal(instance, Signal::STOP),
         }
     }
-}
 
-/// Has the running instance fail, and the other one take over. Returns the longest time without a packet.
-fn fail(site: &Site, daemon: &Daemon, attach: &str, fault: Fault) -> Duration {
-    let instance = running(daemon, site);
-    daemon.until_flowing("out");
-    let folder = tempfile::tempdir().unwrap();
-    let watched = Watched::start(daemon, folder.path());
-    std::thread::sleep(Duration::from_millis(200));
-    let passed = instances(daemon, site)[1 - instance].counters["right_out"];
-    begin(site, daemon, attach, (instance, fault));
-    daemon.until("the standby returns packets", |daemon| {
-        instances(daemon, site)[1 - instance].counters["right_out"] > passed
-    });
-    daemon.until_flowing("out");
-    std::thread::sleep(Duration::from_millis(300));
-    let gap = watched.longest_gap();
-    end(site, daemon, attach, (instance, fault));
-    gap
+    fn end(&self, instance: usize) {
+        match self.fault {
+            Fault::Killed => {}
+            Fault::Stopped if is_kernel(self.attach) => self.bridge(instance, "master br0"),
+            Fault::Stopped => self.signal(instance, Signal::CONT),
+        }
+    }
+
+    fn signal(&self, instance: usize, signal: Signal) {
+        let group = Pid::from_raw(self.instances()[instance].pid.unwrap() as i32).unwrap();
+        kill_process_group(group, signal).unwrap();
+    }
+
+    fn bridge(&self, instance: usize, master: &str) {
+        run(&format!("ip -n nf-{}.{instance} link set right {master}", self.site.role));
+    }
+
+    /// Has the running instance fail, and the other one take over. Returns the longest time without a packet.
+    fn fail(&self) -> Duration {
+        let instance = self.running();
+        self.daemon.until_flowing("out");
+        let folder = tempfile::tempdir().unwrap();
+        let watched = Watched::start(self.daemon, folder.path());
+        std::thread::sleep(Duration::from_millis(200));
+        let returned = || self.instances()[1 - instance].counters["right_out"];
+        let before = returned();
+        self.begin(instance);
+        self.daemon.until("the standby returns packets", |_| returned() > before);
+        self.daemon.until_flowing("out");
+        std::thread::sleep(Duration::from_millis(300));
+        let gap = watched.longest_gap();
+        self.end(instance);
+        gap
+    }
 }
 
 fn a_standby_takes_over_under_load(name: &str, fault: Fault) {
@@ -79,16 +87,17 @@ fn a_standby_takes_over_under_load(name: &str, fault: Fault) {
         let own_files = format!("\"--file-prefix\", {:?}", site.role);
         let program = format!("{}standby = 1\n", program.replace(&own_files, "\"--no-shconf\""));
         let daemon = site.start(&program, "on_failure = \"standby\"");
-        running(&daemon, &site);
+        let case = Case { site: &site, daemon: &daemon, attach, fault };
+        case.running();
         assert!(site.pings(), "{attach}: {}", daemon.log());
         let before = used(&daemon);
         let load = Load::start(&site);
         // Another program may have the cores for longer than the limit, but not each time.
         let mut gaps = Vec::new();
         while gaps.len() < 4 && gaps.iter().all(|gap| *gap > fault.limit()) {
-            gaps.push(fail(&site, &daemon, attach, fault));
+            gaps.push(case.fail());
         }
-        running(&daemon, &site);
+        case.running();
         // No packet has overtaken another one of its flow on its way by the other instance.
         load.stop();
         assert!(gaps.iter().any(|gap| *gap <= fault.limit()), "{attach}: {gaps:?}: {}", daemon.log());
