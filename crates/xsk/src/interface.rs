@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use netvm_bpf::{Attach, Link, Program};
+
 use crate::errors::{Holders, OpenError, QueueError, kernel_release, lock_limit_kib};
 use crate::kernel::cores::CoreMap;
-use crate::kernel::program::{FLAG_GENERIC, FLAG_NATIVE, Link, Program, SocketMap};
+use crate::kernel::program::{SocketMap, load};
 use crate::kernel::sys::{self, Mapping};
 use crate::options::{CopyMode, Mode, XskOptions};
 use crate::private::PrivateXsk;
@@ -76,7 +78,7 @@ impl Interface {
 
         let sockets = SocketMap::new(queues).map_err(failed(MAP))?;
         let cores = CoreMap::new(queues).map_err(failed(CORES))?;
-        let program = Program::load(&sockets, &cores, queues).map_err(failed(LOAD))?;
+        let program = load(&sockets, &cores, queues).map_err(|error| failed(LOAD)(error.source))?;
         let (link, attached, fallback) = attach(name, ifindex, &program, options.mode)?;
         let promiscuous = if options.promiscuous {
             Some(promiscuous(ifindex).map_err(failed("make the interface promiscuous"))?)
@@ -289,7 +291,7 @@ fn attach(
 ) -> Result<(Link, Attached, Option<io::Error>), OpenError> {
     let mut fallback = None;
     if mode != Mode::Generic {
-        match Link::attach(program, ifindex, FLAG_NATIVE) {
+        match Link::attach(program, ifindex, Attach::XdpNative) {
             Ok(link) => return Ok((link, Attached::Native, None)),
             Err(e) if is_final(&e) => return Err(open_error(name, ifindex, ATTACH, e)),
             Err(reason) if mode == Mode::Native => {
@@ -299,8 +301,8 @@ fn attach(
             Err(e) => fallback = Some(e),
         }
     }
-    let link =
-        Link::attach(program, ifindex, FLAG_GENERIC).map_err(|e| open_error(name, ifindex, ATTACH, e))?;
+    let link = Link::attach(program, ifindex, Attach::XdpGeneric)
+        .map_err(|e| open_error(name, ifindex, ATTACH, e))?;
     Ok((link, Attached::Generic, fallback))
 }
 

@@ -102,7 +102,6 @@ mod interface;
 /// The kernel's interface: system calls, mapped rings, and the BPF program.
 mod kernel {
     pub(crate) mod cores;
-    pub(crate) mod map;
     pub(crate) mod program;
     pub(crate) mod ring;
     pub(crate) mod sys;

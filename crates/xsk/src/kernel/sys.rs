@@ -4,9 +4,8 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU32;
 
-use libc::{c_int, c_long, c_ulong, c_void, socklen_t};
+use libc::{c_int, c_ulong, c_void, socklen_t};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h` (Linux 6.17): frames sent per wake-up in copy mode.
 pub(crate) const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
@@ -182,31 +181,6 @@ pub(crate) fn channels(fd: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<
     }
 }
 
-/// `bpf(2)`.
-///
-/// # Safety
-/// `attributes` must be the start of `union bpf_attr` for `command`, without padding, and every address in it must be
-/// what the command expects there.
-pub(crate) unsafe fn bpf<T>(command: c_int, attributes: &T) -> io::Result<RawFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes and takes the rest of the union as zero; the caller guarantees
-    // the contents.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, c_long::from(command), ptr::from_ref(attributes), size_of::<T>())
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
-}
-
-/// Like [`bpf`], for commands that return a new descriptor, which the kernel creates close-on-exec.
-///
-/// # Safety
-/// Like [`bpf`], and `command` must return a descriptor.
-pub(crate) unsafe fn bpf_fd<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller upholds the contract of `bpf`.
-    let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the descriptor is new, so it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// A memory mapping, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -223,11 +197,6 @@ impl Mapping {
     /// Maps the ring of an AF_XDP socket at `offset`.
     pub(crate) fn ring(fd: BorrowedFd<'_>, offset: libc::off_t, bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
-    }
-
-    /// Maps the start of a BPF map.
-    pub(crate) fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        Self::new(bytes, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     }
 
     /// Maps zeroed anonymous memory.
@@ -275,16 +244,6 @@ impl Mapping {
         let start = self.place(at, length)?;
         // SAFETY: as for `slice`; the caller keeps everybody else away.
         Some(unsafe { std::slice::from_raw_parts_mut(start, length) })
-    }
-
-    /// The word at `at`, a multiple of four, which others may write; `None` if it is not in the range.
-    ///
-    /// # Safety
-    /// All accesses to it while the result lives are atomic.
-    pub(crate) unsafe fn word(&self, at: usize) -> Option<&AtomicU32> {
-        let word = self.place(at, size_of::<AtomicU32>())?.cast::<AtomicU32>();
-        // SAFETY: it is in the range, which is mapped as long as `self` lives; the caller excludes other accesses.
-        word.is_aligned().then(|| unsafe { &*word })
     }
 
     fn place(&self, at: usize, length: usize) -> Option<*mut u8> {
