@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::instruction::{Instruction, Operand, Operation, Register, Size, Test};
+use crate::instruction::{Condition, Instruction, Operand, Operation, Place, Register, Size};
 
 /// A place in a program.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl From<AssemblyError> for std::io::Error {
     }
 }
 
-/// A program that is being written. Addresses are a register and an offset in bytes.
+/// A program that is being written.
 #[derive(Debug, Default)]
 pub struct Assembler {
     instructions: Vec<Instruction>,
@@ -87,19 +87,19 @@ impl Assembler {
         self.arithmetic(Operation::ShiftRight, to, operand)
     }
 
-    /// `to = *address`, without sign.
-    pub fn load(&mut self, size: Size, to: Register, address: (Register, i16)) -> &mut Self {
-        self.push(Instruction::load(size, to, address))
+    /// `to = *place`, without sign.
+    pub fn load(&mut self, size: Size, to: Register, place: Place) -> &mut Self {
+        self.push(Instruction::load(size, to, place))
     }
 
-    /// `*address = value`.
-    pub fn store(&mut self, size: Size, address: (Register, i16), value: impl Into<Operand>) -> &mut Self {
-        self.push(Instruction::store(size, address, value.into()))
+    /// `*place = value`.
+    pub fn store(&mut self, size: Size, place: Place, value: impl Into<Operand>) -> &mut Self {
+        self.push(Instruction::store(size, place, value.into()))
     }
 
-    /// `*address += value` of eight bytes, at once.
-    pub fn atomic_add(&mut self, address: (Register, i16), value: Register) -> &mut Self {
-        self.push(Instruction::atomic_add(address, value))
+    /// `*place += value` of eight bytes, at once.
+    pub fn atomic_add(&mut self, place: Place, value: Register) -> &mut Self {
+        self.push(Instruction::atomic_add(place, value))
     }
 
     /// `to` = the map, for a function.
@@ -114,15 +114,10 @@ impl Assembler {
         self
     }
 
-    /// Goes to a label further down if the test of a register and an operand holds.
-    pub fn jump_if(
-        &mut self,
-        test: Test,
-        (register, operand): (Register, Operand),
-        label: Label,
-    ) -> &mut Self {
+    /// Goes to a label further down if the condition holds.
+    pub fn jump_if(&mut self, condition: Condition, label: Label) -> &mut Self {
         self.jumps.push((self.instructions.len(), label));
-        self.push(Instruction::jump_if(test, register, operand))
+        self.push(Instruction::jump_if(condition))
     }
 
     /// Goes to a label further down.
@@ -169,7 +164,7 @@ impl Assembler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruction::function;
+    use crate::instruction::{Test, function};
 
     #[test]
     fn a_jump_without_a_target_is_an_error() {
@@ -196,13 +191,17 @@ mod tests {
         };
         let mut program = Assembler::default();
         let end = program.label();
-        program.load(Size::Word, R6, (R1, 16)).call(function::CORE).add(R0, 1);
-        program.jump_if(Test::AtLeast, (R6, Operand::Number(4)), end);
+        program.load(Size::Word, R6, R1.at(16)).call(function::CORE).add(R0, 1);
+        program.jump_if(R6.is(Test::AtLeast, 4), end);
         program.set(R2, R6).shift_left(R2, 2).load_map_value(R1, map(0x0001_0203), 8).add(R1, R2);
-        program.jump_if(Test::Equal, (R3, Operand::Register(R0)), end);
-        program.store(Size::Word, (R1, 0), R0).store(Size::Byte, (Stack, -8), 7);
-        program.load(Size::Double, R3, (R1, 8)).load(Size::Half, R3, (R1, 12)).load(Size::Byte, R3, (R1, 1));
-        program.multiply(R3, R2).and(R3, 15).or(R3, R2).shift_right(R3, 4).atomic_add((R1, 24), R3);
+        program.jump_if(R3.is(Test::Equal, R0), end);
+        program.store(Size::Word, R1.at(0), R0).store(Size::Byte, Stack.at(-8), 7);
+        program.load(Size::Double, R3, R1.at(8)).load(Size::Half, R3, R1.at(12)).load(
+            Size::Byte,
+            R3,
+            R1.at(1),
+        );
+        program.multiply(R3, R2).and(R3, 15).or(R3, R2).shift_right(R3, 4).atomic_add(R1.at(24), R3);
         program.load_map(R1, map(0x0a0b_0c0d)).jump(end);
         program.bind(end);
         program.exit();

@@ -41,6 +41,34 @@ pub enum Register {
     Stack,
 }
 
+impl Register {
+    /// The place in memory that is so many bytes behind the register's address.
+    #[must_use]
+    pub const fn at(self, offset: i16) -> Place {
+        Place { register: self, offset }
+    }
+
+    /// A condition on the register.
+    pub fn is(self, test: Test, operand: impl Into<Operand>) -> Condition {
+        Condition { register: self, test, operand: operand.into() }
+    }
+}
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    register: Register,
+    offset: i16,
+}
+
+/// A condition on a register and an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    register: Register,
+    test: Test,
+    operand: Operand,
+}
+
 /// The size of a value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -55,7 +83,7 @@ pub enum Size {
     Double = 0x18,
 }
 
-/// A condition on a register and an operand, without signs.
+/// How a register is compared with an operand, without signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Test {
@@ -162,11 +190,12 @@ impl Instruction {
         }
     }
 
-    pub(crate) fn load(size: Size, to: Register, (from, offset): (Register, i16)) -> Self {
-        new(CLASS_LOAD | size as u8, to as u8, from as u8).with_offset(offset)
+    pub(crate) fn load(size: Size, to: Register, from: Place) -> Self {
+        new(CLASS_LOAD | size as u8, to as u8, from.register as u8).with_offset(from.offset)
     }
 
-    pub(crate) fn store(size: Size, (to, offset): (Register, i16), value: Operand) -> Self {
+    pub(crate) fn store(size: Size, to: Place, value: Operand) -> Self {
+        let Place { register: to, offset } = to;
         match value {
             Operand::Register(from) => {
                 new(CLASS_STORE | size as u8, to as u8, from as u8).with_offset(offset)
@@ -177,11 +206,12 @@ impl Instruction {
         }
     }
 
-    pub(crate) fn atomic_add((to, offset): (Register, i16), value: Register) -> Self {
-        new(CLASS_ATOMIC_ADD, to as u8, value as u8).with_offset(offset)
+    pub(crate) fn atomic_add(to: Place, value: Register) -> Self {
+        new(CLASS_ATOMIC_ADD, to.register as u8, value as u8).with_offset(to.offset)
     }
 
-    pub(crate) fn jump_if(test: Test, register: Register, operand: Operand) -> Self {
+    pub(crate) fn jump_if(condition: Condition) -> Self {
+        let Condition { register, test, operand } = condition;
         let code = CLASS_JUMP | test as u8;
         match operand {
             Operand::Register(other) => new(code | FROM_REGISTER, register as u8, other as u8),

@@ -13,7 +13,7 @@ mod sys;
 mod words;
 
 pub use assembler::{Assembler, AssemblyError, Label};
-pub use instruction::{Instruction, Operand, Register, Size, Test, function};
+pub use instruction::{Condition, Instruction, Operand, Place, Register, Size, Test, function};
 pub use link::{Attach, Link};
 pub use map::{Map, MapKind, MapShape, Position};
 pub use program::{LoadError, Program, ProgramKind};

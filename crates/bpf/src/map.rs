@@ -171,8 +171,8 @@ impl Map {
             element_flags: 0,
             flags: 0,
         };
-        // SAFETY: the attributes of BPF_MAP_LOOKUP_BATCH; the kernel writes at most `count` keys and values of the sizes
-        // that the map was made with, and four bytes of `next`; all outlive the call.
+        // SAFETY: the attributes of BPF_MAP_LOOKUP_BATCH; the kernel writes at most `count` keys and values of the
+        // sizes that the map was made with, and four bytes of `next`; all outlive the call.
         let outcome = unsafe { bpf_write(MAP_LOOKUP_BATCH, &mut batch) };
         let count = batch.count as usize;
         match outcome {

@@ -17,8 +17,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netvm_bpf::{
-    Assembler, AssemblyError, Instruction, LoadError, Map, MapKind, MapShape, Operand, Program, ProgramKind,
-    Register, Size, Test, function,
+    Assembler, AssemblyError, Instruction, LoadError, Map, MapKind, MapShape, Program, ProgramKind, Register,
+    Size, Test, function,
 };
 
 use crate::kernel::cores::CoreMap;
@@ -36,11 +36,11 @@ fn instructions(
     use Register::{R0, R1, R2, R3, R6};
     let mut program = Assembler::default();
     let redirect = program.label();
-    program.load(Size::Word, R6, (R1, RX_QUEUE_INDEX)).call(function::CORE).add(R0, 1);
-    program.jump_if(Test::AtLeast, (R6, Operand::Number(queues.cast_signed())), redirect);
+    program.load(Size::Word, R6, R1.at(RX_QUEUE_INDEX)).call(function::CORE).add(R0, 1);
+    program.jump_if(R6.is(Test::AtLeast, queues.cast_signed()), redirect);
     program.set(R2, R6).shift_left(R2, 2).load_map_value(R1, cores, 0).add(R1, R2);
-    program.load(Size::Word, R3, (R1, 0)).jump_if(Test::Equal, (R3, Operand::Register(R0)), redirect);
-    program.store(Size::Word, (R1, 0), R0);
+    program.load(Size::Word, R3, R1.at(0)).jump_if(R3.is(Test::Equal, R0), redirect);
+    program.store(Size::Word, R1.at(0), R0);
     program.bind(redirect);
     program.set(R2, R6).load_map(R1, sockets).set(R3, XDP_PASS).call(function::REDIRECT_MAP).exit();
     program.finish()

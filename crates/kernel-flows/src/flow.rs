@@ -1,0 +1,71 @@
+//! What the table knows of a flow:
+//!
+//! ```text
+//!  bytes  0 .. 4   index of netvm's end of the pair of the port that packets go to      4 .. 8   slot of that port
+//!         8 .. 12  epoch of the port that receives it                                       12 .. 16 epoch of the other
+//!        16 .. 20  longest frame                                                            20 .. 24 flags
+//!        24 .. 32  packets        32 .. 40  bytes        40 .. 48  time of the last packet
+//! ```
+
+use std::time::Duration;
+
+/// Bytes of a flow in the table, beside its key.
+pub(crate) const BYTES: usize = 48;
+pub(crate) const INTERFACE: i16 = 0;
+pub(crate) const SLOT: i16 = 4;
+pub(crate) const EPOCH: i16 = 8;
+pub(crate) const OTHER_EPOCH: i16 = 12;
+pub(crate) const MAX_FRAME: i16 = 16;
+pub(crate) const FLAGS: i16 = 20;
+pub(crate) const PACKETS: i16 = 24;
+pub(crate) const OCTETS: i16 = 32;
+pub(crate) const LAST: i16 = 40;
+/// Packets with SYN, FIN or RST are misses.
+pub(crate) const FLAG_TRACKED: i32 = 1;
+
+/// Where packets of a flow go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Index of netvm's end of the veth pair of the port that they go to.
+    pub interface: u32,
+    /// The slot of that port.
+    pub slot: u32,
+    /// The epochs that the port that receives them, and the port that they go to, had when this was decided.
+    pub epochs: [u32; 2],
+    /// The longest frame that may go there, in bytes with the Ethernet header; segments count one by one.
+    pub max_frame: u32,
+    /// Whether netvm sees when a connection opens and closes: packets with SYN, FIN or RST are misses.
+    pub is_tracked: bool,
+}
+
+/// What a flow has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Packets on the wire: segments count one by one.
+    pub packets: u64,
+    /// Bytes of these packets, each with its headers.
+    pub bytes: u64,
+    /// When the last one came, by CLOCK_MONOTONIC_COARSE; zero before the first.
+    pub last: Duration,
+}
+
+impl Flow {
+    pub(crate) fn to_bytes(self) -> [u8; BYTES] {
+        let flags = if self.is_tracked { FLAG_TRACKED as u32 } else { 0 };
+        let words = [self.interface, self.slot, self.epochs[0], self.epochs[1], self.max_frame, flags];
+        let mut bytes = [0; BYTES];
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        bytes.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+        bytes
+    }
+}
+
+impl FlowCounts {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let double = |at: i16| {
+            let bytes = bytes.get(at as usize..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        Self { packets: double(PACKETS), bytes: double(OCTETS), last: Duration::from_nanos(double(LAST)) }
+    }
+}

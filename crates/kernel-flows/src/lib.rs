@@ -1,0 +1,38 @@
+//! A flow table in the kernel, below netvm's switch: packets of flows that netvm has decided go from container to
+//! container without it.
+//!
+//! A container has one end of a veth pair. The other end, and a TAP device of netvm beside it, are in a network
+//! namespace of netvm's own, so nothing of a container reaches the host if netvm is not there:
+//!
+//! ```text
+//!   container a                 netvm's namespace                  container b
+//!   ┌──────┐        ┌─────┐ hit: bpf_redirect_peer              ┌──────┐
+//!   │ eth0 │──veth──│ end │────────────────────────────────────▶│ eth0 │
+//!   └──────┘        └──┬──┘                                     └──────┘
+//!                miss: │ bpf_redirect                               ▲ bpf_redirect_peer
+//!                      ▼                                            │
+//!                   ┌─────┐             ┌───────┐                ┌──┴──┐
+//!                   │ TAP │────────────▶│ netvm │───────────────▶│ TAP │
+//!                   └─────┘             └───────┘                └─────┘
+//! ```
+//!
+//! A packet is a hit if the table has a flow for its [`Key`] as far as the mask of its port goes, if neither of the two
+//! ports has got another epoch since, and if the lease has not run out, which netvm renews all the time: when netvm
+//! hangs, all packets are misses. Fragments, IPv4 options, IPv6 extension headers, VLAN tags and whatever is neither
+//! TCP nor UDP are always misses.
+//!
+//! Maps and programs have no names in a file system: they end with the process.
+
+mod ends;
+mod flow;
+mod key;
+mod ports;
+mod program;
+mod state;
+mod table;
+
+pub use ends::PortEnds;
+pub use flow::{Flow, FlowCounts};
+pub use key::{Field, Key, Mask, Transport};
+pub use ports::{PortPrograms, ProgramError};
+pub use table::{Table, TableSize};

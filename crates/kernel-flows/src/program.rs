@@ -1,0 +1,208 @@
+//! The programs, which run when a packet comes from a container, and when one comes from netvm by a TAP device.
+//!
+//! Whatever the programs do not fully understand is a miss: that costs netvm's time, and no packet goes to a wrong place.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netvm_bpf::{Assembler, AssemblyError, Instruction, Label, Place, Register, Size, Test, function};
+
+use crate::ends::PortEnds;
+use crate::table::Table;
+use crate::{flow, key, state};
+
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Stack};
+use Size::{Byte, Double, Half, Word};
+use Test::{Equal, Greater, HasBit, NotEqual};
+
+/// Offsets in `struct __sk_buff`.
+mod skb {
+    pub(super) const LENGTH: i16 = 0;
+    pub(super) const VLAN_PRESENT: i16 = 20;
+    pub(super) const DATA: i16 = 76;
+    pub(super) const DATA_END: i16 = 80;
+    pub(super) const SEGMENTS: i16 = 164;
+    pub(super) const SEGMENT_SIZE: i16 = 176;
+}
+
+/// `PACKET_HOST`: for this machine.
+const PACKET_HOST: i32 = 0;
+/// EtherTypes as a program of this byte order reads them.
+const IPV4: i32 = 0x0800_u16.to_be() as i32;
+const IPV6: i32 = 0x86dd_u16.to_be() as i32;
+/// More fragments, and the offset of a fragment, likewise.
+const FRAGMENT: i32 = 0x3fff_u16.to_be() as i32;
+/// Version 4 and a header of 20 bytes.
+const PLAIN_IPV4: i32 = 0x45;
+const TCP: i32 = 6;
+const UDP: i32 = 17;
+/// FIN, SYN and RST.
+const OPENS_OR_CLOSES: i32 = 7;
+/// Bytes of an Ethernet header, and behind the IP headers.
+const ETHERNET: i16 = 14;
+const BEHIND_IPV4: i16 = 34;
+const BEHIND_IPV6: i16 = 54;
+/// Bytes of headers.
+const TCP_HEADER: i32 = 20;
+const UDP_HEADER: i32 = 8;
+
+/// The key on the stack.
+const KEY: i16 = -(key::BYTES as i16);
+/// Below it: flags of TCP, bytes of all headers, and the time.
+const TCP_FLAGS: i16 = KEY - 8;
+const HEADERS: i16 = KEY - 16;
+const NOW: i16 = KEY - 24;
+
+const fn in_key(at: usize) -> Place {
+    Stack.at(KEY + at as i16)
+}
+
+/// Loads the bounds of a packet whose `skb` is in R6 to R7 and R8, and goes elsewhere if it is shorter.
+fn begin(program: &mut Assembler, least: i16, shorter: Label) {
+    program.set(R6, R1).load(Word, R7, R6.at(skb::DATA)).load(Word, R8, R6.at(skb::DATA_END));
+    require(program, R7, least.into(), shorter);
+}
+
+/// Goes elsewhere if the packet, which ends at R8, has fewer bytes behind a place.
+fn require(program: &mut Assembler, from: Register, bytes: i32, shorter: Label) {
+    program.set(R2, from).add(R2, bytes).jump_if(R2.is(Greater, R8), shorter);
+}
+
+/// Runs for what the port of a slot receives from its container.
+pub(crate) fn from_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instruction>, AssemblyError> {
+    let (mut program, state) = (Assembler::default(), table.state());
+    let miss = program.label();
+    begin(&mut program, BEHIND_IPV4 + UDP_HEADER as i16, miss);
+    program.load(Word, R2, R6.at(skb::VLAN_PRESENT)).jump_if(R2.is(NotEqual, 0), miss);
+    network_part(&mut program, ends.slot, miss);
+    transport_part(&mut program, miss);
+    check_lease(&mut program, state, miss);
+    look_up(&mut program, table, ends.slot, miss);
+    check_flow(&mut program, table, miss);
+    count(&mut program);
+    // The container's kernel takes it for its own, whatever the MAC address of this end of the pair.
+    program.set(R1, R6).set(R2, PACKET_HOST).call(function::CHANGE_TYPE);
+    program.load(Word, R1, R9.at(flow::INTERFACE)).set(R2, 0).call(function::REDIRECT_PEER).exit();
+    program.bind(miss);
+    program.set(R1, ends.tap.cast_signed()).set(R2, 0).call(function::REDIRECT).exit();
+    program.finish()
+}
+
+/// Ethernet and IP in the key. Returns with the transport header at R9 and the IP protocol in R3.
+fn network_part(program: &mut Assembler, slot: u32, miss: Label) {
+    let (ipv6, transport) = (program.label(), program.label());
+    for at in (0..key::BYTES).step_by(8) {
+        program.store(Double, in_key(at), 0);
+    }
+    program.store(Word, in_key(key::SLOT), slot.cast_signed());
+    program.load(Double, R2, R7.at(0)).store(Double, in_key(key::MACS), R2);
+    program.load(Word, R2, R7.at(8)).store(Word, in_key(key::MACS + 8), R2);
+    program.load(Half, R2, R7.at(12)).store(Half, in_key(key::ETHERTYPE), R2);
+    program.jump_if(R2.is(Equal, IPV6), ipv6);
+    program.jump_if(R2.is(NotEqual, IPV4), miss);
+    program.load(Byte, R2, R7.at(ETHERNET)).jump_if(R2.is(NotEqual, PLAIN_IPV4), miss);
+    program.load(Half, R2, R7.at(ETHERNET + 6)).jump_if(R2.is(HasBit, FRAGMENT), miss);
+    program.load(Byte, R3, R7.at(ETHERNET + 9));
+    program.load(Word, R2, R7.at(ETHERNET + 12)).store(Word, in_key(key::SOURCE), R2);
+    program.load(Word, R2, R7.at(ETHERNET + 16)).store(Word, in_key(key::DESTINATION), R2);
+    program.set(R9, R7).add(R9, i32::from(BEHIND_IPV4)).set(R4, i32::from(BEHIND_IPV4)).jump(transport);
+    program.bind(ipv6);
+    require(program, R7, i32::from(BEHIND_IPV6) + UDP_HEADER, miss);
+    program.load(Byte, R3, R7.at(ETHERNET + 6));
+    // Source and destination one after the other, as in the key.
+    for part in (0..32).step_by(8) {
+        let to = in_key(key::SOURCE + part as usize);
+        program.load(Double, R2, R7.at(ETHERNET + 8 + part)).store(Double, to, R2);
+    }
+    program.set(R9, R7).add(R9, i32::from(BEHIND_IPV6)).set(R4, i32::from(BEHIND_IPV6));
+    program.bind(transport);
+}
+
+/// Protocol and ports in the key, and what else is asked of the packet, on the stack. Uses R3, R4 and R9 of
+/// `network_part`.
+fn transport_part(program: &mut Assembler, miss: Label) {
+    let (udp, done) = (program.label(), program.label());
+    program.store(Byte, in_key(key::PROTOCOL), R3);
+    program.load(Word, R2, R9.at(0)).store(Word, in_key(key::PORTS), R2);
+    program.set(R5, 0).jump_if(R3.is(Equal, UDP), udp);
+    program.jump_if(R3.is(NotEqual, TCP), miss);
+    require(program, R9, TCP_HEADER, miss);
+    // Its length is the upper half of byte 12, in words.
+    program.load(Byte, R2, R9.at(12)).shift_right(R2, 4).shift_left(R2, 2).add(R4, R2);
+    program.load(Byte, R5, R9.at(13)).jump(done);
+    program.bind(udp);
+    program.add(R4, UDP_HEADER);
+    program.bind(done);
+    program.store(Double, Stack.at(TCP_FLAGS), R5).store(Double, Stack.at(HEADERS), R4);
+}
+
+fn check_lease(program: &mut Assembler, state: BorrowedFd<'_>, miss: Label) {
+    program.call(function::COARSE_TIME).store(Double, Stack.at(NOW), R0);
+    program.load_map_value(R1, state, state::LEASE).load(Double, R2, R1.at(0));
+    program.jump_if(R0.is(Greater, R2), miss);
+}
+
+/// Looks the key up as far as the mask of the port goes. Returns with the flow at R9, and the port's epoch in R7.
+fn look_up(program: &mut Assembler, table: &Table, slot: u32, miss: Label) {
+    program.load_map_value(R1, table.state(), state::port(slot)).load(Word, R7, R1.at(0));
+    program.jump_if(R7.is(Equal, 0), miss);
+    for at in (key::MACS..key::BYTES).step_by(8) {
+        let mask = R1.at((state::MASK + at - key::MACS) as i16);
+        program.load(Double, R3, mask).load(Double, R2, in_key(at)).and(R2, R3).store(Double, in_key(at), R2);
+    }
+    program.load_map(R1, table.flows().as_fd()).set(R2, Stack).add(R2, i32::from(KEY));
+    program.call(function::MAP_LOOKUP).jump_if(R0.is(Equal, 0), miss).set(R9, R0);
+}
+
+/// Whether the flow at R9 still holds, and holds for this packet.
+fn check_flow(program: &mut Assembler, table: &Table, miss: Label) {
+    let (untracked, whole, fits) = (program.label(), program.label(), program.label());
+    program.load(Word, R1, R9.at(flow::EPOCH)).jump_if(R1.is(NotEqual, R7), miss);
+    program.load(Word, R2, R9.at(flow::SLOT));
+    program.jump_if(R2.is(Test::AtLeast, table.size().ports.cast_signed()), miss);
+    program.shift_left(R2, state::PORT_BYTES_SHIFT).load_map_value(R3, table.state(), state::port(0));
+    program.add(R3, R2).load(Word, R4, R3.at(0)).load(Word, R5, R9.at(flow::OTHER_EPOCH));
+    program.jump_if(R4.is(NotEqual, R5), miss);
+    program.load(Word, R1, R9.at(flow::FLAGS)).and(R1, flow::FLAG_TRACKED);
+    program.jump_if(R1.is(Equal, 0), untracked);
+    program.load(Double, R1, Stack.at(TCP_FLAGS)).jump_if(R1.is(HasBit, OPENS_OR_CLOSES), miss);
+    program.bind(untracked);
+    program.load(Word, R2, R9.at(flow::MAX_FRAME));
+    program.load(Word, R1, R6.at(skb::SEGMENT_SIZE)).jump_if(R1.is(Equal, 0), whole);
+    program.load(Double, R3, Stack.at(HEADERS)).add(R1, R3).jump(fits);
+    program.bind(whole);
+    program.load(Word, R1, R6.at(skb::LENGTH));
+    program.bind(fits);
+    program.jump_if(R1.is(Greater, R2), miss);
+}
+
+/// Counts the packet for the flow at R9, segments one by one.
+fn count(program: &mut Assembler) {
+    let one = program.label();
+    program.load(Word, R1, R6.at(skb::LENGTH)).load(Word, R2, R6.at(skb::SEGMENTS));
+    program.jump_if(R2.is(Greater, 1), one);
+    program.set(R2, 1);
+    program.bind(one);
+    program.atomic_add(R9.at(flow::PACKETS), R2);
+    program.add(R2, -1).load(Double, R3, Stack.at(HEADERS)).multiply(R2, R3).add(R1, R2);
+    program.atomic_add(R9.at(flow::OCTETS), R1);
+    program.load(Double, R1, Stack.at(NOW)).store(Double, R9.at(flow::LAST), R1);
+}
+
+/// Runs for what netvm sends to the container of a port by its TAP device. The container gets a frame for its own MAC
+/// address at once. Others take the way through the pair, on which its kernel sees for whom they are.
+pub(crate) fn to_container(ends: &PortEnds) -> Result<Vec<Instruction>, AssemblyError> {
+    let mut program = Assembler::default();
+    let others = program.label();
+    let [a, b, c, d, e, f] = ends.mac.0;
+    begin(&mut program, ETHERNET, others);
+    program.load(Word, R2, R7.at(0)).set(R3, i32::from_ne_bytes([a, b, c, d]));
+    // Numbers are extended with their sign.
+    program.shift_left(R3, 32).shift_right(R3, 32).jump_if(R2.is(NotEqual, R3), others);
+    program.load(Half, R2, R7.at(4));
+    program.jump_if(R2.is(NotEqual, i32::from(u16::from_ne_bytes([e, f]))), others);
+    program.set(R1, R6).set(R2, PACKET_HOST).call(function::CHANGE_TYPE);
+    program.set(R1, ends.veth.cast_signed()).set(R2, 0).call(function::REDIRECT_PEER).exit();
+    program.bind(others);
+    program.set(R1, ends.veth.cast_signed()).set(R2, 0).call(function::REDIRECT).exit();
+    program.finish()
+}
