@@ -24,6 +24,9 @@ pub struct PlanReply {
     pub plan: Plan,
     /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
+    /// The ports beside the configuration file, which stay, with their owners.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<String>,
 }
 
 /// The changes that were applied.

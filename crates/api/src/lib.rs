@@ -8,6 +8,9 @@
 //! |---|---|
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /v1/ports` | [`PortInfo`] of every port |
+//! | `GET /v1/live-ports` | [`LivePortInfo`] of every port beside the configuration file |
+//! | `POST /v1/live-ports`, body [`AddPort`] | [`AddedPort`], when the port is open, or waits for what it needs |
+//! | `DELETE /v1/live-ports?owner=O&id=I` | [`Done`]; see [`RemovePort`] |
 //! | `GET /v1/nfs` | [`NfInfo`] of every instance of every NF |
 //! | `GET /v1/vms` | [`VmInfo`] of every virtual machine |
 //! | `GET /v1/vms/{vm}/manual-start` | [`VmManualStart`]: how to run it without netvmd |
@@ -60,6 +63,7 @@ mod change;
 mod client;
 mod escape;
 pub mod explain;
+mod live;
 mod observe;
 pub mod openapi;
 mod policy;
@@ -72,6 +76,7 @@ pub use change::{
 };
 pub use client::{ByteStream, Client, ClientError, ConnectionEventStream, EventStream, TraceStream};
 pub use escape::file_name;
+pub use live::{AddPort, AddedPort, LivePortInfo, RemovePort};
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};
 pub use netvm_model::{Idle, Role};
 pub use netvm_tls::{ClientFiles, TlsError};
@@ -103,6 +108,9 @@ pub mod path {
     pub const STATUS: &str = "/v1/status";
     /// [`PortInfo`](crate::PortInfo)s.
     pub const PORTS: &str = "/v1/ports";
+    /// [`LivePortInfo`](crate::LivePortInfo)s; to add one: takes [`AddPort`](crate::AddPort), or to remove it
+    /// [`RemovePort`](crate::RemovePort) as a query.
+    pub const LIVE_PORTS: &str = "/v1/live-ports";
     /// [`NfInfo`](crate::NfInfo)s.
     pub const NFS: &str = "/v1/nfs";
     /// [`VmInfo`](crate::VmInfo)s.

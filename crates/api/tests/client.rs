@@ -256,7 +256,7 @@ async fn files_roles_and_plans_arrive() {
                 path::PLAN,
                 post(move |headers: HeaderMap, body: String| async move {
                     assert_eq!(parts(headers, body), ("/tmp/Büro 1.toml".to_owned(), "[engine]".to_owned()));
-                    Json(PlanReply { plan: planned, warnings: Vec::new() })
+                    Json(PlanReply { plan: planned, warnings: Vec::new(), live: Vec::new() })
                 }),
             )
             .route(

@@ -30,13 +30,16 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod fragment;
 mod keys;
 mod load;
 mod missing;
 mod plan;
 mod syntax;
 
-pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_routes, parse_rules};
+pub use fragment::{Fragment, fragment};
+pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_parts, parse_routes, parse_rules};
 pub use missing::{Missing, MissingKind};
-pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan, to_toml};
+pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan, to_toml, to_toml_of};
 pub use syntax::finding::{Finding, Kind};
+pub use syntax::source::Part;

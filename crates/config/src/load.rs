@@ -15,6 +15,7 @@ use crate::missing::Missing;
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Finding, Findings, Kind};
 use crate::syntax::names::{Names, read_rules};
+use crate::syntax::source::Part;
 use crate::syntax::table::{File, Numbered, Reader};
 
 /// Most syntax errors to show: one unclosed quote may cause many.
@@ -114,8 +115,22 @@ pub fn parse_on(
     text: &str,
     look_up: impl FnOnce(&Host) -> Vec<Missing>,
 ) -> Result<Loaded, ConfigError> {
-    let findings = Findings::new(name, text);
-    let host = read(&findings, text, look_up);
+    parse_parts(&[Part { name, text }], look_up)
+}
+
+/// As [`parse_on`], for several texts that are one configuration: the items of each follow those of the texts before.
+/// An error is called by the name of the text that it is in; if it is about two, of the later one.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_parts(
+    parts: &[Part<'_>],
+    look_up: impl FnOnce(&Host) -> Vec<Missing>,
+) -> Result<Loaded, ConfigError> {
+    let findings = Findings::of_parts(parts);
+    let texts: Vec<&str> = parts.iter().map(|part| part.text).collect();
+    let host = read(&findings, &texts.join("\n"), look_up);
+    let name = parts.first().map_or("", |part| part.name);
     let (host, warnings) = sound(name, findings, host)?;
     Ok(Loaded { host, warnings })
 }
@@ -136,7 +151,9 @@ pub fn parse_rules(name: &str, text: &str, host: &Host) -> Result<Vec<Rule>, Con
             (None, [rule]) => Reader::new(place, "[[rule]]", &file).read(rule),
             _ => Reader::new(place, "the file", &file).read(&mut rules),
         }
-        rules.0
+        let mut labelled = Host { ports: host.ports.clone(), rules: rules.0, ..Host::default() };
+        labelled.select_labels();
+        labelled.rules
     });
     sound(name, findings, rules).map(|(rules, _)| rules)
 }
@@ -166,7 +183,12 @@ fn sound<T>(name: &str, findings: Findings, read: Option<T>) -> Result<(T, Vec<F
     let count = findings.errors();
     match read {
         Some(read) if count == 0 => Ok((read, findings.into_sorted())),
-        _ => Err(ConfigError::Invalid { name: name.to_owned(), count, findings: findings.into_sorted() }),
+        _ => {
+            let findings = findings.into_sorted();
+            let first = findings.iter().find(|finding| !finding.is_warning());
+            let name = first.map_or(name, Finding::file).to_owned();
+            Err(ConfigError::Invalid { name, count, findings })
+        }
     }
 }
 
@@ -195,6 +217,7 @@ fn read(findings: &Findings, text: &str, look_up: impl FnOnce(&Host) -> Vec<Miss
     if findings.has_errors() {
         return None;
     }
+    host.select_labels();
     host.add_punt_ports();
     host.add_pair_ports();
     host.add_implied_nat();

@@ -28,9 +28,10 @@ mod document;
 mod effects;
 mod words;
 
-pub use document::to_toml;
+pub use document::{to_toml, to_toml_of};
 
 use document::document;
+pub(crate) use document::write_table;
 
 /// The changes from one host to another, in the order groups, ports, NFs, VMs, routers, chains, rules, NAT rules;
 /// tables first.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use netvm_ids::{ChainId, GroupId, PortId, QueueId, RoleId, RouterId};
-use netvm_policy::{Action, Names, Rule};
+use netvm_policy::{Action, Labels, Names, Rule};
 
 use crate::engine::{ApiConfig, EngineConfig, Group, PolicyConfig, SwitchConfig};
 use crate::nf::{Chain, NfConfig};
@@ -158,6 +158,15 @@ impl Host {
             _ => 0,
         };
         self.vms.iter().map(threads).sum()
+    }
+
+    /// Has rules that name ports by label match those that have the label.
+    pub fn select_labels(&mut self) {
+        let ports: Vec<(PortId, &Labels)> =
+            self.ports.iter().map(|port| (port.id, &port.policy.labels)).collect();
+        for rule in self.rules.iter_mut().filter(|rule| rule.selection().is_some()) {
+            rule.select(&ports);
+        }
     }
 
     /// The rules for packets that a port receives, in their order.

@@ -37,7 +37,8 @@ pub use netvm_ids::{
     MAX_VMS, MAX_WORKERS, NAME_BYTES, PortId, QueueId, RoleId, RouterId, RuleId,
 };
 pub use netvm_policy::{
-    Action, Actions, Bound, LoadLimit, Masked, Match, Police, Rate, Rule, RuleParts, SetVlan, Span, When,
+    Action, Actions, Bound, Ends, Label, LabelError, Labels, LoadLimit, Masked, Match, Police, Rate, Rule,
+    RuleParts, Selection, SetVlan, Span, When,
 };
 pub use nf::{
     Attach, AttachInfo, Balance, Chain, DEFAULT_ALLOCATE, DEFAULT_HANG_TIMEOUT, HOP_SOCKETS, NfConfig,

@@ -22,7 +22,7 @@ pub use change::{apply, check, history, plan, rollback, show_config};
 pub use connections::connections;
 pub use events::events;
 pub use explain::explain;
-pub use inspect::{chain, group, nf, port, status};
+pub use inspect::{chain, group, live_port, nf, port, status};
 pub use policy::{addresses, flows, import, policy, top_talkers};
 pub use router::{lookup, router};
 pub use stats::stats;

@@ -39,6 +39,8 @@ pub fn script(shell: Shell) -> std::io::Result<Vec<u8>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     Ports,
+    /// The ids of ports beside the configuration file.
+    LivePorts,
     Chains,
     /// The hops of chains, as `CHAIN:ROLE`.
     Hops,
@@ -73,6 +75,7 @@ impl Names {
     async fn of(self, client: &Client) -> Result<Vec<String>, ClientError> {
         Ok(match self {
             Self::Ports => client.ports().await?.into_iter().map(|port| port.name).collect(),
+            Self::LivePorts => client.live_ports().await?.into_iter().map(|port| port.id).collect(),
             Self::Chains => client.chains().await?.into_iter().map(|chain| chain.name).collect(),
             Self::Hops => {
                 let chains = client.chains().await?;

@@ -75,7 +75,8 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
 async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<(), CliError> {
     match command {
         CliCommand::Status { wait } => commands::status(client, output, wait).await,
-        CliCommand::Port { name } => commands::port(client, output, name.as_deref()).await,
+        CliCommand::Port { command: Some(command), .. } => commands::live_port(client, output, command).await,
+        CliCommand::Port { name, .. } => commands::port(client, output, name.as_deref()).await,
         CliCommand::Nf { command: Some(NfCommand::HeldPackets { role, write }), .. } => {
             commands::held_packets(client, output, &role, write).await
         }

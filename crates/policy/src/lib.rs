@@ -6,6 +6,7 @@
 //!   makes them; [`flatten`] makes the list for a [`Side`] whose first match holds all actions.
 //! - [`UsedFields`]: the fields that rules use, so that a flow cache can ignore others.
 //! - [`When`]: the times and loads in which a rule applies ([`Rule::set_active`]).
+//! - [`Selection`]: the ports of a rule by their [`Labels`] ([`Rule::select`]).
 //! - [`analyse`](mod@analyse): finds rules that may not do what their author expects.
 //!
 //! Matching compares numbers: a field that a packet lacks is 0 in its key. Fields of layer 3 and above match only IP
@@ -37,8 +38,8 @@ pub use names::Names;
 pub use netvm_ids::{ChainId, PortId, QueueId, RoleId, RouterId, RuleId};
 pub use reference::decide;
 pub use rule::{
-    Action, Actions, Bound, Clocks, LoadLimit, ParseWindowError, Police, Rate, Rule, RuleParts, SetVlan,
-    WeekMinute, When, Window,
+    Action, Actions, Bound, Clocks, Ends, LABEL_BYTES, Label, LabelError, Labels, LoadLimit, MAX_LABELS,
+    ParseWindowError, Police, Rate, Rule, RuleParts, Selection, SetVlan, WeekMinute, When, Window,
 };
 pub use span::{Masked, Span};
 pub use text::Named;

@@ -1,5 +1,6 @@
 //! Rules as in the configuration.
 
+mod label;
 mod when;
 
 use std::fmt;
@@ -11,13 +12,18 @@ use netvm_wire::VlanId;
 
 use crate::cubes::{Cube, TooManyCubes};
 use crate::matching::Match;
+use label::NO_PORT;
 
+pub use label::{Ends, LABEL_BYTES, Label, LabelError, Labels, MAX_LABELS, Selection};
 pub use when::{Bound, Clocks, LoadLimit, ParseWindowError, WeekMinute, When, Window};
 
 /// One rule. Of an ordered list, the first that matches and has a terminal action decides; those before it that match
 /// and have none do what they say besides, and are counted.
 ///
 /// A rule that does not apply now ([`Rule::is_active`]) matches nothing. Rules are equal whether or not they apply.
+///
+/// A rule that names ports by label has in its match those that have the label ([`Rule::select`]). While there are
+/// none, it matches nothing.
 ///
 /// Clones share the parts and the computed cubes, so cloning and comparing long lists is cheap.
 #[derive(Clone)]
@@ -27,7 +33,10 @@ pub struct Rule(Arc<Shared>);
 struct Shared {
     parts: RuleParts,
     when: When,
+    /// Whether `when` says that it applies now.
     is_active: bool,
+    /// Its ports as its author names them, if some by label.
+    selection: Option<Box<Selection>>,
     /// The cubes of `parts`, computed on demand.
     cubes: OnceLock<Result<Arc<[Cube]>, TooManyCubes>>,
 }
@@ -70,6 +79,12 @@ impl Rule {
     /// Whether it applies now.
     #[must_use]
     pub fn is_active(&self) -> bool {
+        self.0.is_active && !self.selects_none()
+    }
+
+    /// Whether its times and loads say that it applies now.
+    #[must_use]
+    pub fn is_in_time(&self) -> bool {
         self.0.is_active
     }
 
@@ -78,6 +93,38 @@ impl Rule {
         if self.0.is_active != is_active {
             Arc::make_mut(&mut self.0).is_active = is_active;
         }
+    }
+
+    /// Its ports as its author names them, if some by label.
+    #[must_use]
+    pub fn selection(&self) -> Option<&Selection> {
+        self.0.selection.as_deref()
+    }
+
+    /// Sets its ports as its author names them. [`Rule::select`] finds those that it matches.
+    pub fn set_selection(&mut self, selection: Selection) {
+        Arc::make_mut(&mut self.0).selection = Some(Box::new(selection));
+        self.select(&[]);
+    }
+
+    /// Whether it names ports by label, and no port has it.
+    #[must_use]
+    pub fn selects_none(&self) -> bool {
+        [&self.matches.from, &self.matches.to].iter().any(|ports| ports[..] == [NO_PORT])
+    }
+
+    /// Has it match the ports that have its labels now. If those are others, it is no longer a clone of what it was.
+    pub fn select(&mut self, ports: &[(PortId, &Labels)]) {
+        let Some(selection) = self.selection() else { return };
+        let [from, to] = selection.sides().map(|ends| ends.select(ports));
+        if self.matches.from != from || self.matches.to != to {
+            (self.matches.from, self.matches.to) = (from, to);
+        }
+    }
+
+    /// The numbers of the ports that it names, not those by label; of the others [`Rule::select`] knows.
+    pub fn selected_ports_mut(&mut self) -> impl Iterator<Item = &mut PortId> {
+        Arc::make_mut(&mut self.0).selection.iter_mut().flat_map(|selection| selection.ports_mut())
     }
 
     /// Whether it applies whenever another one does.
@@ -96,7 +143,8 @@ impl Rule {
 impl From<RuleParts> for Rule {
     fn from(parts: RuleParts) -> Self {
         let when = When::default();
-        Self(Arc::new(Shared { parts, when, is_active: true, cubes: OnceLock::new() }))
+        let (selection, cubes) = (None, OnceLock::new());
+        Self(Arc::new(Shared { parts, when, is_active: true, selection, cubes }))
     }
 }
 
@@ -119,7 +167,8 @@ impl DerefMut for Rule {
 
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
-        self.is_clone_of(other) || (**self == **other && self.when() == other.when())
+        self.is_clone_of(other)
+            || (**self == **other && self.when() == other.when() && self.selection() == other.selection())
     }
 }
 
@@ -132,6 +181,9 @@ impl fmt::Debug for Rule {
         text.field("id", id).field("name", name).field("matches", matches).field("actions", actions);
         if !when.is_always() {
             text.field("when", when).field("is_active", is_active);
+        }
+        if let Some(selection) = self.selection() {
+            text.field("selection", selection);
         }
         text.finish()
     }

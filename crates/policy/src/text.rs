@@ -11,7 +11,7 @@ use netvm_wire::{EtherType, Fragment, IpNet, MacAddr, PortRange, TcpFlags};
 
 use crate::matching::Match;
 use crate::names::Names;
-use crate::rule::{Action, Actions, Bound, LoadLimit, Police, Rate, Rule, RuleParts, SetVlan, When};
+use crate::rule::{Action, Actions, Bound, Ends, LoadLimit, Police, Rate, Rule, RuleParts, SetVlan, When};
 use crate::span::{Masked, Span};
 
 /// A part of a rule with the names to format it.
@@ -42,12 +42,49 @@ named! {
 
 impl Display for Named<'_, Rule> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let RuleParts { name, matches, actions, .. } = &**self.of;
+        let RuleParts { name, actions, .. } = &**self.of;
         if !name.is_empty() {
             write!(f, "{name}: ")?;
         }
-        let (matches, when) = (matches.named(self.names), self.of.when().named(self.names));
+        let (matches, when) = (self.of.named_match(self.names), self.of.when().named(self.names));
         write!(f, "{matches}{when} → {}", actions.named(self.names))
+    }
+}
+
+impl Rule {
+    /// As its match alone, with the labels by which it names ports.
+    #[must_use]
+    pub fn named_match<'a>(&'a self, names: &'a dyn Names) -> NamedMatch<'a> {
+        NamedMatch { of: self, names }
+    }
+}
+
+/// The match of a rule with the names to format it.
+pub struct NamedMatch<'a> {
+    of: &'a Rule,
+    names: &'a dyn Names,
+}
+
+impl Display for NamedMatch<'_> {
+    /// `from label app=web to db tcp`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(selection) = self.of.selection() else {
+            return self.of.matches.named(self.names).fmt(f);
+        };
+        for (word, ends) in ["from", "to"].into_iter().zip(selection.sides()) {
+            if ends == &Ends::default() {
+                continue;
+            }
+            write!(f, "{word} ")?;
+            list(f, &ends.ports, |port| self.names.port(*port))?;
+            if !ends.labels.is_empty() {
+                f.write_str(if ends.ports.is_empty() { "label " } else { ",label " })?;
+                list(f, &ends.labels, ToString::to_string)?;
+            }
+            f.write_str(" ")?;
+        }
+        let rest = Match { from: Vec::new(), to: Vec::new(), ..self.of.matches.clone() };
+        rest.named(self.names).fmt(f)
     }
 }
 

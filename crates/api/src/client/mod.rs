@@ -19,11 +19,12 @@ pub use stream::{ByteStream, ConnectionEventStream, EventStream, TraceStream};
 
 use crate::escape::encode;
 use crate::{
-    AddRoutes, AddRule, AddressInfo, ApplyHow, ApplyReply, ChainInfo, ConfigReply, ConnectionList,
-    ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets,
-    LatencyInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RemoveRoutes, RestoredConnections,
-    Revision, RevisionInfo, Role, RouteQuery, RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status,
-    StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest, VmInfo, VmManualStart, group_socket, path,
+    AddPort, AddRoutes, AddRule, AddedPort, AddressInfo, ApplyHow, ApplyReply, ChainInfo, ConfigReply,
+    ConnectionList, ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo,
+    HeldPackets, LatencyInfo, LivePortInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
+    RemovePort, RemoveRoutes, RestoredConnections, Revision, RevisionInfo, Role, RouteQuery, RouterInfo,
+    RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
+    VmInfo, VmManualStart, group_socket, path,
 };
 
 /// Time limit of requests that only read.
@@ -250,6 +251,23 @@ impl Client {
         self.request(Method::POST, &path, Some(Body::json(&how)?), self.long).await
     }
 
+    /// Adds a port beside the configuration file, and waits until it is open, or known to wait for something.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when the port is wrong, or contradicts what runs.
+    pub async fn add_port(&self, port: &AddPort) -> Result<AddedPort, ClientError> {
+        self.request(Method::POST, path::LIVE_PORTS, Some(Body::json(port)?), self.long).await
+    }
+
+    /// Removes a port that was added beside the configuration file.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is none.
+    pub async fn remove_port(&self, which: &RemovePort) -> Result<Done, ClientError> {
+        let path = format!("{}?{}", path::LIVE_PORTS, which.query());
+        self.request(Method::DELETE, &path, None, self.long).await
+    }
+
     /// Adds a rule, and waits until it is in force.
     ///
     /// # Errors
@@ -314,6 +332,8 @@ reads! {
     status -> Status: STATUS;
     /// All ports.
     ports -> Vec<PortInfo>: PORTS;
+    /// All ports beside the configuration file.
+    live_ports -> Vec<LivePortInfo>: LIVE_PORTS;
     /// All instances of all NFs.
     nfs -> Vec<NfInfo>: NFS;
     /// All chains.

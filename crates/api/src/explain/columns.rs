@@ -18,6 +18,7 @@ pub struct Column {
 
 const STATUS: &str = "netvm status";
 const PORT: &str = "netvm port";
+const LIVE: &str = "netvm port live";
 const NF: &str = "netvm nf";
 const VM: &str = "netvm vm list";
 const ROUTER: &str = "netvm router";
@@ -95,7 +96,7 @@ const LISTED: &[Column] = columns! {
     "ID" of PORT CHAIN GROUP CONN:
         "The number, as NFs use it. It stays the same while the item exists, and may be reused later. Of a \
          connection: its number for `netvm conn show`, as long as its worker has it.";
-    "PORT" of PORT NF STATS FLOW CONN MAC ROUTES TOP:
+    "PORT" of PORT LIVE NF STATS FLOW CONN MAC ROUTES TOP:
         "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a \
          flow or MAC address: the ingress port. For a connection: the ingress port of its first packet.";
     "KIND" of PORT EXPLAIN:
@@ -128,6 +129,11 @@ const LISTED: &[Column] = columns! {
          because the worker was too slow. For a source with a rate: packets that were due but not sent.";
     "TX DROPPED" of PORT STATS;
     "BOND" of PORT: "The bond that has the member. The table is shown if there is a bond.";
+    "OWNER" of PORT LIVE:
+        "Who has added the port beside the configuration file; `-`: it is in the file. `netvm port` shows the table if \
+         a port has an owner or labels.";
+    "OWNER ID" of LIVE: "What its owner knows the port by.";
+    "LABELS" of PORT LIVE: "The labels of the port, by which rules may name it: `from = { label = \"app=web\" }`.";
     "MEMBER" of PORT: "The port that is a member of the bond.";
     "CARRIES" of PORT: "Whether the bond sends and receives packets by the member, or only receives them.";
     "LACP PARTNER" of PORT: "The MAC address of the system at the member's other end, if LACP has found one.";
@@ -162,7 +168,7 @@ const LISTED: &[Column] = columns! {
         "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, \
          including instances that have ended.";
     "PID" of NF VM: "The process id of the NF or of the VM's QEMU; `-` if no process runs.";
-    "STATE" of NF VM CHAIN NEIGH CONN TARGETS TOP:
+    "STATE" of LIVE NF VM CHAIN NEIGH CONN TARGETS TOP:
         "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), \
          starved (packets wait, and it gets no core), backoff (ended; netvmd restarts it after a pause), stopped, \
          external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down \

@@ -70,6 +70,10 @@ kinds! {
     NotApplied Warning "not_applied",
     /// An unconfirmed configuration was undone.
     WentBack Warning "went_back",
+    /// A client has added a port beside the configuration file.
+    PortAdded Info "port_added",
+    /// A client has removed a port that was beside the configuration file.
+    PortRemoved Info "port_removed",
     /// A rule applies now, or no longer, as its `time` or `load` says.
     RuleSwitched Info "rule_switched",
     /// A replica of a role was started or is to end, as its load says.

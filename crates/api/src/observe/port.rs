@@ -1,5 +1,7 @@
 //! Ports, with their counters.
 
+use std::collections::BTreeMap;
+
 use netvm_counters::{PORT, QUEUE, SHARE, shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,6 +30,12 @@ netvm_counters::port! { shown! {
         /// The trust group whose memory receives its packets; `None`: the engine's own memory.
         pub group: Option<String>,
     } {
+        /// Who has added it beside the configuration file; `None`: it is in the file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub owner: Option<String>,
+        /// Its labels, by which rules may name it.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub labels: BTreeMap<String, String>,
         /// What it gets of its worker; `None`: no port has `weight` or `reserve`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub share: Option<ShareInfo>,

@@ -6,11 +6,11 @@ use utoipa::openapi::schema::Type;
 
 use super::{Body, Collected, Operation, QueryPart};
 use crate::{
-    AddRoutes, AddRule, AddressInfo, ApplyReply, CaptureFile, CaptureRequest, ChainInfo, ConfigReply,
-    ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo,
-    LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo, RestoredConnections, Revision,
-    RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply,
-    TraceRequest, TracedPacket, VmInfo, VmManualStart, path,
+    AddPort, AddRoutes, AddRule, AddedPort, AddressInfo, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
+    ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo,
+    LivePortInfo, LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
+    RestoredConnections, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm,
+    TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart, path,
 };
 
 /// The query of a list of connections.
@@ -54,6 +54,29 @@ pub(super) fn operations(all: &mut Collected) -> Vec<Operation> {
     vec![
         get((View, path::STATUS), "State of netvmd, its workers and current problems", all.one::<Status>()),
         get((View, path::PORTS), "Ports", all.list::<PortInfo>()),
+        get(
+            (View, path::LIVE_PORTS),
+            "Ports beside the configuration file, with their owners",
+            all.list::<LivePortInfo>(),
+        ),
+        post(
+            (Operate, path::LIVE_PORTS),
+            "Add a port beside the configuration file, or replace that of the same owner and `id`",
+            all.one::<AddPort>(),
+            all.one::<AddedPort>(),
+        ),
+        Operation {
+            method: Delete,
+            query: &[
+                ("owner", Type::String, "Who has added it"),
+                ("id", Type::String, "What the owner knows it by"),
+            ],
+            ..get(
+                (Operate, path::LIVE_PORTS),
+                "Remove a port beside the configuration file",
+                all.one::<Done>(),
+            )
+        },
         get((View, path::NFS), "Instances of NFs", all.list::<NfInfo>()),
         get((View, path::VMS), "Virtual machines", all.list::<VmInfo>()),
         post(

@@ -1,19 +1,23 @@
 //! `[[port]]`: the keys about packets.
 
 use netvm_model::{
-    Forward, Guard, MAX_RESERVED, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
+    Forward, Guard, Host, Labels, MAX_RESERVED, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig,
+    StormLimits, VlanMode,
 };
 use netvm_policy::{Action, Span};
 use netvm_wire::VlanId;
+use toml::Value;
+use toml::de::DeValue;
 
 use super::action;
 use super::engine::MAX_MACS;
 use crate::syntax::field;
 use crate::syntax::form::{
-    Flag, Items, Name, Nested, Number, OneOrMore, OnlyIf, Optional, Scalar, UnlessDefault, Vlan, Word,
+    Flag, Items, Name, Nested, Number, OneOrMore, OnlyIf, Optional, Scalar, Spanned, UnlessDefault, Vlan,
+    Word, text,
 };
 use crate::syntax::names;
-use crate::syntax::table::{Keys, Numbered, Table};
+use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 impl Keys for PortPolicy {
     fn keys(&mut self, table: &mut Table<'_>) {
@@ -30,9 +34,36 @@ impl Keys for PortPolicy {
         table.key("qos", &mut self.qos, Optional(Nested("qos")));
         table.key("track", &mut self.track, Flag);
         table.key("zone", &mut self.zone, Number(0..=u16::MAX.into()));
+        table.key("labels", &mut self.labels, UnlessDefault(LabelTable));
         table.key("monitor", &mut self.monitor, Flag);
         table.key("weight", &mut self.weight, Number(1..=1000));
         table.key("reserve", &mut self.reserve, Number(0..=MAX_RESERVED.into()));
+    }
+}
+
+/// Labels, each with its value.
+struct LabelTable;
+
+impl Form<Labels> for LabelTable {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<Labels> {
+        let DeValue::Table(table) = value.get_ref() else {
+            return at.wrong_type(value.get_ref(), "a table of strings, such as { app = \"web\" }");
+        };
+        let mut labels = Labels::default();
+        for (key, value) in table {
+            let Some(word) = text(&at.element(value.span()), value) else { continue };
+            if let Err(error) = labels.insert(key.get_ref(), word) {
+                at.element(key.span())
+                    .bad_value(&format!("has the label `{}`", key.get_ref()))
+                    .help(error.to_string())
+                    .keep();
+            }
+        }
+        Some(labels)
+    }
+
+    fn write(&self, _: &Host, labels: &mut Labels) -> Option<Value> {
+        Some(Value::Table(labels.iter().map(|(key, value)| (key.to_owned(), value.into())).collect()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[[rule]]` and its tables `match`, `load` and `police`.
 
+mod ends;
 mod load;
 
 use std::mem::take;
@@ -40,9 +41,14 @@ impl Numbered for Rule {
 impl Keys for Rule {
     fn keys(&mut self, table: &mut Table<'_>) {
         let When { mut times, mut load } = self.when().clone();
+        let selection = self.selection().cloned();
         let RuleParts { id: _, name, matches, actions } = &mut **self;
         table.key("name", name, UnlessDefault(Name(names::any)));
-        match_keys(matches, table);
+        let mut selection = selection.unwrap_or_else(|| ends::named(matches));
+        ends::keys(&mut selection, table);
+        let (from, to) = (take(&mut matches.from), take(&mut matches.to));
+        table.key("match", matches, UnlessDefault(Nested("match")));
+        (matches.from, matches.to) = (from, to);
         table.key("time", &mut times, OneOrMore(Text(str::parse, ToString::to_string)));
         table.key("load", &mut load, Optional(Load));
         let mut only_counts = *actions == Actions::default();
@@ -56,11 +62,12 @@ impl Keys for Rule {
         if let Some(reader) = table.reader() {
             check_actions(reader);
             self.set_when(When { times, load });
+            ends::set(self, selection);
         }
     }
 }
 
-/// `from`, `to` and `match`.
+/// `from`, `to` and `match` of a rule that names ports only by name.
 pub(super) fn match_keys(matches: &mut Match, table: &mut Table<'_>) {
     let (mut from, mut to) = (take(&mut matches.from), take(&mut matches.to));
     table.key("from", &mut from, OneOrMore(ToPort));

@@ -11,6 +11,8 @@ use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
 };
 
+use crate::syntax::source::{Part, Source};
+
 /// Bytes of the file, from and to.
 pub(crate) type Span = Range<usize>;
 
@@ -116,6 +118,8 @@ pub struct Finding {
     help: Option<String>,
     /// The first is the place of the finding.
     labels: Vec<(Span, String)>,
+    /// Number of its text, in the order in which they were read.
+    part: usize,
     source: Arc<NamedSource<String>>,
 }
 
@@ -224,9 +228,8 @@ const MAX_OF_A_KIND: usize = 50;
 
 /// Collects the findings of readers and checks.
 pub(crate) struct Findings {
-    source: Arc<NamedSource<String>>,
-    /// Where lines end.
-    newlines: Vec<usize>,
+    /// Not empty.
+    sources: Vec<Source>,
     list: RefCell<Vec<Finding>>,
     /// The number of each kind, shown or not.
     counts: RefCell<BTreeMap<Kind, usize>>,
@@ -234,14 +237,27 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub(crate) fn new(name: &str, text: &str) -> Self {
-        // The author of the file may be unknown, and its text gets to terminals.
-        let source = NamedSource::new(netvm_text::line(name), netvm_text::same_length(text).into_owned());
-        Self {
-            source: Arc::new(source),
-            newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
-            list: RefCell::default(),
-            counts: RefCell::default(),
+        Self::of_parts(&[Part { name, text }])
+    }
+
+    /// Those of texts that are read one after another, with a line break between two.
+    pub(crate) fn of_parts(parts: &[Part<'_>]) -> Self {
+        let mut start = 0;
+        let source = |part: &Part<'_>| {
+            let source = Source::new(part.name, part.text, start);
+            start += part.text.len() + 1;
+            source
+        };
+        let mut sources: Vec<Source> = parts.iter().map(source).collect();
+        if sources.is_empty() {
+            sources.push(Source::new("", "", 0));
         }
+        Self { sources, list: RefCell::default(), counts: RefCell::default() }
+    }
+
+    /// The number of the text that has a place.
+    fn part_of(&self, at: usize) -> usize {
+        self.sources.partition_point(|source| source.start <= at).saturating_sub(1)
     }
 
     /// Begins a finding, which still needs its place and remedy.
@@ -251,7 +267,8 @@ impl Findings {
             message: shown(message),
             help: None,
             labels: Vec::new(),
-            source: Arc::clone(&self.source),
+            part: 0,
+            source: Arc::clone(&self.sources[0].text),
         };
         Note { findings: self, finding }
     }
@@ -261,9 +278,30 @@ impl Findings {
         *self.counts.borrow_mut().entry(kind).or_default() += count;
     }
 
-    /// The line of a place, from 1.
+    /// The line of a place in its text, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
-        self.newlines.partition_point(|newline| *newline < at) + 1
+        self.sources.get(self.part_of(at)).map_or(1, |source| source.line(at))
+    }
+
+    /// The finding with places of its own text; those in other texts become words.
+    fn placed(&self, mut finding: Finding) -> Finding {
+        let own = finding.labels.first().map_or(0, |(span, _)| self.part_of(span.start));
+        let Some(source) = self.sources.get(own) else { return finding };
+        (finding.part, finding.source) = (own, Arc::clone(&source.text));
+        let mut elsewhere = Vec::new();
+        finding.labels.retain_mut(|(span, label)| {
+            let part = self.part_of(span.start);
+            if let Some(other) = self.sources.get(part).filter(|_| part != own) {
+                elsewhere.push(format!("{label}: {}:{}", other.text.name(), other.line(span.start)));
+                return false;
+            }
+            *span = span.start - source.start..span.end.max(span.start) - source.start;
+            true
+        });
+        if !elsewhere.is_empty() {
+            finding.message = format!("{} ({})", finding.message, elsewhere.join("; "));
+        }
+        finding
     }
 
     pub(crate) fn errors(&self) -> usize {
@@ -277,6 +315,7 @@ impl Findings {
     fn keep(&self, finding: Finding) {
         self.more(finding.kind, 1);
         if self.counts.borrow().get(&finding.kind).is_some_and(|count| *count <= MAX_OF_A_KIND) {
+            let finding = self.placed(finding);
             self.list.borrow_mut().push(finding);
         }
     }
@@ -284,7 +323,7 @@ impl Findings {
     /// All findings that are shown, in the order of the file.
     pub(crate) fn into_sorted(self) -> Vec<Finding> {
         let mut list = self.list.into_inner();
-        list.sort_by_key(|finding| finding.labels.first().map_or(0, |(span, _)| span.start));
+        list.sort_by_key(|finding| (finding.part, finding.labels.first().map_or(0, |(span, _)| span.start)));
         for (kind, count) in self.counts.into_inner() {
             let shown = list.iter().filter(|finding| finding.kind == kind).count();
             let last = list.iter_mut().rev().find(|finding| finding.kind == kind);

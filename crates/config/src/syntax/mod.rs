@@ -5,4 +5,5 @@ pub(crate) mod file_table;
 pub(crate) mod finding;
 pub(crate) mod form;
 pub(crate) mod names;
+pub(crate) mod source;
 pub(crate) mod table;

@@ -11,6 +11,7 @@ use netvm_wire::{ConnState, EtherType, Fragment, IpProto, MacAddr, PortRange, Vl
 use crate::{cases, findings, host, is};
 
 mod connections;
+mod labels;
 mod nat;
 mod when;
 
@@ -393,7 +394,6 @@ fn allowed_packets_need_a_forward() {
     assert_eq!(kinds(&format!("{silent}{}", rule(""))), []);
     let silent = silent.replace("forward = { normal = true }\n", "");
     assert_eq!(kinds(&format!("{silent}{}", rule(""))), [Kind::NoForward]);
-    // Once for each port.
     let twice = format!("{}{}", rule(""), rule("").replace("dscp = 1", "dscp = 2"));
     assert_eq!(kinds(&format!("{silent}{twice}")), [Kind::NoForward]);
     assert_eq!(kinds(&format!("{silent}{}", rule("to = \"client\"\n"))), []);

@@ -54,7 +54,7 @@ pub(crate) mod traces;
 mod views;
 mod workers;
 
-use crate::ids::InstanceId;
+use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
 use crate::worker::{Event, Retired};
@@ -294,6 +294,12 @@ impl Engine {
         self.publisher().send_snapshots();
         let Self { host, ports, bonds, workers, notices, rules, routers, .. } = self;
         bonds.announce(rules, routers, &mut bonds::Context { host, ports, workers, notices });
+    }
+
+    /// Why a configured port is closed; `None`: it is open.
+    #[must_use]
+    pub fn why_closed(&self, port: PortId) -> Option<String> {
+        self.ports.why_closed(port).map(str::to_owned)
     }
 
     /// The notices since the last call.

@@ -14,7 +14,7 @@ use netvm_ids::{
     ChainId, GroupId, MAX_CHAINS, MAX_GROUPS, MAX_PORTS, MAX_QUEUE_NAMES, MAX_ROLES, MAX_ROUTERS, MAX_RULES,
     PortId, QueueId, RoleId, RouterId, RuleId,
 };
-use netvm_policy::{Action, Actions, Match, Rule, When};
+use netvm_policy::{Action, Actions, Match, Rule, Selection, When};
 
 use super::Host;
 use crate::nf::{NfStart, Output, SteerTo};
@@ -127,6 +127,9 @@ pub fn assign_ids(host: &mut Host, old: Option<&Host>) {
         when.load.iter_mut().for_each(|load| role(&mut load.role));
         rule.set_when(when);
     }
+    for rule in host.rules.iter_mut().filter(|rule| rule.selection().is_some()) {
+        rule.selected_ports_mut().for_each(port);
+    }
     for rule in &mut host.nat {
         rule.matches.from.iter_mut().chain(&mut rule.matches.to).for_each(port);
         rule.local_to.iter_mut().for_each(router);
@@ -146,14 +149,19 @@ fn queue_names(host: &Host) -> Vec<(String, u16)> {
 enum Identity<'a> {
     Name(&'a str),
     Content(&'a Match, &'a When, &'a Actions),
+    /// With ports by label, which may be others now.
+    Selection(&'a Selection, Box<Match>, &'a When, &'a Actions),
 }
 
 fn identity(rule: &Rule) -> Identity<'_> {
-    if rule.name.is_empty() {
-        Identity::Content(&rule.matches, rule.when(), &rule.actions)
-    } else {
-        Identity::Name(&rule.name)
+    if !rule.name.is_empty() {
+        return Identity::Name(&rule.name);
     }
+    let Some(selection) = rule.selection() else {
+        return Identity::Content(&rule.matches, rule.when(), &rule.actions);
+    };
+    let rest = Match { from: Vec::new(), to: Vec::new(), ..rule.matches.clone() };
+    Identity::Selection(selection, Box::new(rest), rule.when(), &rule.actions)
 }
 
 /// Ports, chains, routers and queues already have their numbers, so that rules with the same content compare equal.

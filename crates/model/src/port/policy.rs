@@ -1,7 +1,7 @@
 //! What a port does with packets besides the rules.
 
 use netvm_ids::{ChainId, PortId, QueueId, RouterId};
-use netvm_policy::{Police, Rate, Span};
+use netvm_policy::{Labels, Police, Rate, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
 use crate::router::publish::Publish;
@@ -144,6 +144,8 @@ pub struct PortPolicy {
     pub track: bool,
     /// The zone of these connections: equal addresses of different zones are different connections.
     pub zone: u16,
+    /// Its labels, by which rules name it.
+    pub labels: Labels,
     /// Ports of its container that routers publish.
     pub publish: Vec<Publish>,
     /// Whether the engine's flow monitor, if configured, counts received packets.
@@ -179,6 +181,7 @@ impl Default for PortPolicy {
             qos: None,
             track: false,
             zone: 0,
+            labels: Labels::default(),
             publish: Vec::new(),
             monitor: true,
             weight: 1,

@@ -4,6 +4,7 @@ mod capture;
 mod cert;
 mod connections;
 mod policy;
+mod port;
 mod router;
 mod trace;
 mod vm;
@@ -21,6 +22,7 @@ pub use capture::CaptureArgs;
 pub use cert::CertCommand;
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
+pub use port::PortCommand;
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
 
 pub use trace::LiveTraceArgs;
@@ -57,11 +59,15 @@ pub enum CliCommand {
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "30")]
         wait: Option<u64>,
     },
-    /// Show ports: driver, link state and packet counts
+    /// Show ports: driver, link state and packet counts; add and delete single ports
+    #[command(args_conflicts_with_subcommands = true)]
     Port {
         /// Show only this port
         #[arg(add = names(&[Names::Ports]))]
         name: Option<String>,
+        /// The command [default: show]
+        #[command(subcommand)]
+        command: Option<PortCommand>,
     },
     /// Show NFs: state, threads, restarts and counters
     #[command(args_conflicts_with_subcommands = true)]

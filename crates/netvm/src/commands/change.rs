@@ -39,7 +39,16 @@ pub async fn plan(client: &Client, output: &Output, path: &Path) -> Result<(), C
     }
     output.warnings(&file.warnings);
     output.of_machine(reply.warnings.iter().filter(|warning| is_of_machine(warning)));
-    output.text(&reply.plan.to_string())
+    output.text(&reply.plan.to_string())?;
+    output.text(&kept(&reply.live))
+}
+
+/// The ports beside the configuration file, which no file changes.
+fn kept(live: &[String]) -> String {
+    match live {
+        [] => String::new(),
+        _ => format!("stays, as its owner has added it beside the file: {}\n", live.join(", ")),
+    }
 }
 
 /// Whether a warning is about this machine: the file alone does not show it.
@@ -66,6 +75,7 @@ async fn apply_file(client: &Client, output: &Output, file: &File, how: ApplyArg
     output.of_machine(reply.warnings.iter().filter(|warning| is_of_machine(warning)));
     let plan = reply.plan;
     output.text(&plan.to_string())?;
+    output.text(&kept(&reply.live))?;
     if plan.is_empty() && !save {
         // What the file asks for may not work now. This is only a hint.
         let status = client.status().await;

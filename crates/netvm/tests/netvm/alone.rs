@@ -188,7 +188,7 @@ fn a_wrong_command_line_is_status_2() {
         (&["apply"], "<FILE>"),
         (&["stats", "--watch=0"], "from 0.1 to 3600 seconds"),
         (&["replay", "in.pcap", "out.pcap"], "--chain"),
-        (&["port", "a", "b"], "unexpected argument"),
+        (&["chain", "a", "b"], "unexpected argument"),
     ];
     for (arguments, piece) in cases {
         let error = netvm(arguments).failed(2);
@@ -236,6 +236,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "connections/draw.rs" => &["netvm conn list", "netvm conn targets"],
         "explain.rs" => &["netvm explain"],
         "inspect/chain.rs" => &["netvm chain", "netvm group"],
+        "inspect/live_port.rs" => &["netvm port live"],
         "inspect/nf.rs" => &["netvm nf"],
         "inspect/port.rs" => &["netvm port"],
         "inspect/status.rs" => &["netvm status"],

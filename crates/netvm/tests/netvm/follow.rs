@@ -230,7 +230,7 @@ fn names_of_the_running_netvmd_are_completed() {
         let known = super::common::run(&mut command).good();
         known.lines().map(str::to_owned).filter(|word| !word.starts_with('-')).collect()
     };
-    assert_eq!(complete(&["port", ""]), ["client", "server"]);
+    assert_eq!(complete(&["port", ""]), ["live", "add", "del", "help", "client", "server"]);
     assert_eq!(complete(&["port", "s"]), ["server"]);
     assert_eq!(complete(&["chain", ""]), ["web"]);
     assert_eq!(complete(&["restart", ""]), ["firewall"]);

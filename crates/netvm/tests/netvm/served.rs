@@ -51,27 +51,26 @@ fn changeable() -> (Server, Arc<AtomicU64>) {
     let count = Arc::clone(&applied);
     let host = |text: &str| netvm_config::parse("host.toml", text).unwrap().host;
     let plan = move |text: &str| netvm_config::plan(&host(OLD), &host(text));
-    let router =
-        Router::new()
-            .route(
-                path::PLAN,
-                post(move |body: String| async move {
-                    Json(PlanReply { plan: plan(&body), warnings: Vec::new() })
-                }),
-            )
-            .route(
-                path::APPLY,
-                post(move |Query(how): Query<ApplyHow>, body: String| async move {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    Json(ApplyReply {
-                        plan: plan(&body),
-                        warnings: Vec::new(),
-                        took_ms: 12.3,
-                        saved: None,
-                        confirm_within_s: how.confirm,
-                    })
-                }),
-            );
+    let router = Router::new()
+        .route(
+            path::PLAN,
+            post(move |body: String| async move {
+                Json(PlanReply { plan: plan(&body), warnings: Vec::new(), live: Vec::new() })
+            }),
+        )
+        .route(
+            path::APPLY,
+            post(move |Query(how): Query<ApplyHow>, body: String| async move {
+                count.fetch_add(1, Ordering::Relaxed);
+                Json(ApplyReply {
+                    plan: plan(&body),
+                    warnings: Vec::new(),
+                    took_ms: 12.3,
+                    saved: None,
+                    confirm_within_s: how.confirm,
+                })
+            }),
+        );
     (Server::start(router), applied)
 }
 

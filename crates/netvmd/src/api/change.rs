@@ -1,5 +1,7 @@
 //! Requests that change something: plan, apply, restart, stop.
 
+pub(super) mod live;
+
 use std::sync::Arc;
 
 use axum::Json;
@@ -20,7 +22,7 @@ const NAMELESS: &str = "configuration";
 
 pub(super) async fn config(State(daemon): State<Arc<Daemon>>) -> Result<Json<ConfigReply>, Failure> {
     let running = daemon.running().await?;
-    let toml = netvm_config::to_toml(&running);
+    let toml = daemon.configuration().live().all().file_text(&running);
     let config = toml::from_str(&toml).map_err(|error| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the running configuration as JSON: {error}"))
     })?;

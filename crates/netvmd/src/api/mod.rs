@@ -19,9 +19,8 @@ use capture::CaptureQuota;
 pub(crate) use serve::follow;
 use serve::{Limits, Listening, LocalClients, Rates, Server, WebRights};
 
-use crate::daemon::ApplyError;
-use crate::daemon::Daemon;
 use crate::daemon::RuleError;
+use crate::daemon::{ApplyError, Daemon, LivePortError};
 use crate::engine_thread::EngineGone;
 
 mod capture;
@@ -115,6 +114,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route(path::STATUS, get(status::status))
         .route(path::PORTS, get(traffic::ports))
+        .route(path::LIVE_PORTS, get(change::live::list).post(change::live::add).delete(change::live::remove))
         .route(path::NFS, get(traffic::nfs))
         .route(path::VMS, get(vms::list))
         .route(path::VM_START, post(vms::start))
@@ -235,6 +235,20 @@ impl From<RuleError> for Failure {
             RuleError::NotOne(_) => StatusCode::UNPROCESSABLE_ENTITY,
             RuleError::Unknown(_) => StatusCode::NOT_FOUND,
             RuleError::Taken(_) | RuleError::TooMany => StatusCode::CONFLICT,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<LivePortError> for Failure {
+    fn from(error: LivePortError) -> Self {
+        let status = match error {
+            LivePortError::Config(error) => return ApplyError::Config(error).into(),
+            LivePortError::Apply(error) => return error.into(),
+            LivePortError::Gone(error) => return error.into(),
+            LivePortError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            LivePortError::Unknown { .. } => StatusCode::NOT_FOUND,
+            LivePortError::State(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
     }

@@ -44,12 +44,7 @@ fn rule_info(host: &Host, rule: &Rule, count: RuleCount) -> RuleInfo {
     RuleInfo {
         id: rule.id.0,
         name: rule.name.clone(),
-        text: format!(
-            "{}{} → {}",
-            rule.matches.named(host),
-            rule.when().named(host),
-            rule.actions.named(host)
-        ),
+        text: format!("{}{} → {}", rule.named_match(host), rule.when().named(host), rule.actions.named(host)),
         active: rule.is_active(),
         packets: count.packets,
         bytes: count.bytes,

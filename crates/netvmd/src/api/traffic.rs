@@ -21,6 +21,7 @@ use netvm_model::{self as model, Chain, Host, OnFailure, Output, PortConfig, Rou
 
 use super::{Failure, nfs};
 use crate::daemon::{ConnectionEvents, Daemon, LogCounts};
+use crate::process::cores::node_of;
 use crate::routers::TargetView;
 
 type Answer<T> = Result<Json<T>, Failure>;
@@ -28,6 +29,8 @@ type Answer<T> = Result<Json<T>, Failure>;
 /// A consistent snapshot of the engine's views.
 pub(super) struct Views {
     pub(super) host: Arc<Host>,
+    /// The owners of ports beside the configuration file, by the names of the ports.
+    pub(super) owners: BTreeMap<String, String>,
     pub(super) ports: Vec<PortView>,
     pub(super) chains: Vec<ChainView>,
     pub(super) instances: Vec<InstanceView>,
@@ -44,8 +47,11 @@ pub(super) struct Views {
 
 pub(super) async fn views(daemon: &Daemon) -> Result<Views, Failure> {
     let log = daemon.statistics().connections().clone();
+    let live = daemon.configuration().live().all().ports.into_iter();
+    let owners = live.filter(|port| port.problem.is_none()).map(|port| (port.port, port.owner)).collect();
     let read = move |engine: &mut netvm_engine::Engine| Views {
         host: engine.shared_host(),
+        owners,
         ports: engine.ports(),
         chains: engine.chains(),
         instances: engine.instances(),
@@ -152,10 +158,11 @@ fn port_infos(views: &Views) -> Vec<PortInfo> {
     let shares = |port: &PortConfig| (port.policy.weight, port.policy.reserve) != (1, 0);
     let is_shared =
         views.host.ports.iter().any(shares) || views.host.routers.iter().any(RouterConfig::has_share);
-    let info = |port| {
+    let info = |port: &PortConfig| {
         let view = view(port)?;
         let share = is_shared.then(|| share_info(&views.host, port, view));
-        Some(PortInfo { share, ..port_info(&views.host, port, view) })
+        let owner = views.owners.get(&port.name).cloned();
+        Some(PortInfo { share, owner, ..port_info(&views.host, port, view) })
     };
     views.host.ports.iter().filter_map(info).collect()
 }
@@ -200,6 +207,8 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         spoofed: port.policy.guard.is_some().then(|| dropped(&[DropReason::Spoofed])),
         mac_moves: view.switching.moves.moved,
         mac_moves_held: view.switching.moves.held,
+        owner: None,
+        labels: port.policy.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         share: None,
         bond: view.bond.as_ref().map(|bond| bond_info(host, bond)),
         tx_queues: view.queues.iter().map(queue_info).collect(),
@@ -385,13 +394,4 @@ pub(super) fn worker_infos(daemon: &Daemon, views: &Views) -> Vec<WorkerInfo> {
         } })
     };
     views.workers.iter().map(info).collect()
-}
-
-/// The NUMA node of a core: from `nodes`, else from the kernel.
-fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
-    let configured = nodes.iter().position(|cores| cores.contains(&core));
-    let is_on =
-        |node: &u32| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{core}/node{node}")).exists();
-    let of_the_machine = || (0..model::MAX_NODES as u32).find(is_on);
-    configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Daemon;
-use super::configuration::{ApplyError, Change, First, in_one_line};
+use super::configuration::{ApplyError, Beside, Change, First, LivePort, in_one_line};
 use crate::runtime::blocking;
 use crate::supervisor::{Prepared, START_TIMEOUT, Startup};
 use crate::telemetry::{self, step, within};
@@ -37,14 +37,18 @@ impl Daemon {
     /// [`ApplyError`], as far as checks without a change can find it.
     pub async fn plan(&self, name: &str, text: &str) -> Result<PlanReply, ApplyError> {
         let running = self.running().await?;
-        let Loaded { mut host, warnings } = self.configuration.parse(name, text, &running).await?;
+        let live = self.configuration.live().all();
+        let beside = Beside { running: &running, live, keeps: true, is_file: true };
+        let (loaded, live) = self.configuration.parse(name, text, beside).await?;
+        let Loaded { mut host, warnings } = loaded;
         netvm_model::assign_ids(&mut host, Some(&running));
         self.check_cores(&host).await?;
         self.supervisor().prepare(&host, false).await?;
         self.programs().check(&host).await?;
         self.machines().prepare(&host, &running, false).await?;
         let plan = netvm_config::plan(&running, &host);
-        Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect() })
+        let live = live.ports.iter().map(LivePort::title).collect();
+        Ok(PlanReply { plan, warnings: warnings.iter().map(Diagnostic::from).collect(), live })
     }
 
     /// Applies a configuration. `why`: for the history.
@@ -62,8 +66,10 @@ impl Daemon {
         let Some(_changing) = self.try_change() else { return Err(ApplyError::Busy) };
         let confirm = self.configuration.limit(how)?;
         let running = self.running().await?;
-        let loading = self.configuration.parse(name, text, &running);
-        let Loaded { mut host, warnings } = step("read and look up", loading).await?;
+        let live = self.configuration.live().all();
+        let beside = Beside { running: &running, live, keeps: true, is_file: true };
+        let loading = self.configuration.parse(name, text, beside);
+        let (Loaded { mut host, warnings }, live) = step("read and look up", loading).await?;
         netvm_model::assign_ids(&mut host, Some(&running));
         let plan = netvm_config::plan(&running, &host);
         tracing::Span::current().record("netvm.changes", plan.changes.len());
@@ -72,6 +78,7 @@ impl Daemon {
             self.configuration.abandon(change).await;
             return Err(error);
         }
+        self.configuration.live().set_problems(live);
         let took = started.elapsed();
         let message = format!("{name} applied: {} changes in {} ms", plan.changes.len(), took.as_millis());
         self.engine.events().push(EventKind::Applied, "", message);
@@ -137,9 +144,12 @@ impl Daemon {
     }
 
     async fn restore_previous(&self, change: Change) -> Result<(), ApplyError> {
-        let Change { previous, source, .. } = change;
+        let Change { previous: toml, source, .. } = change;
         let running = self.running().await?;
-        let mut previous = (*previous).clone();
+        let live = self.configuration.live().all();
+        let beside = Beside { running: &running, live, keeps: false, is_file: false };
+        let (loaded, live) = self.configuration.parse(&source, &toml, beside).await?;
+        let mut previous = loaded.host;
         netvm_model::assign_ids(&mut previous, Some(&running));
         let plan = netvm_config::plan(&running, &previous);
         let undone = self.change(&running, &previous, &plan).await;
@@ -148,7 +158,7 @@ impl Daemon {
                 self.engine.events().push(EventKind::WentBack, "", format!("restored {source}"));
                 let configuration = Arc::clone(&self.configuration);
                 blocking(move || {
-                    let toml = netvm_config::to_toml(&previous);
+                    configuration.live().set_problems(live);
                     configuration.history().record(&source, "not confirmed", &toml);
                 })
                 .await;
@@ -194,7 +204,7 @@ impl Daemon {
     }
 
     /// Makes a change, or undoes it if it fails.
-    async fn change(&self, running: &Host, host: &Host, plan: &Plan) -> Result<(), ApplyError> {
+    pub(super) async fn change(&self, running: &Host, host: &Host, plan: &Plan) -> Result<(), ApplyError> {
         if plan.needs_restart() {
             let why =
                 plan.effects().filter(|effect| matches!(effect, netvm_config::Effect::RestartNeeded { .. }));

@@ -99,7 +99,7 @@ impl Conditions {
     /// Whether the rules of a host that apply are others now.
     pub(crate) fn differ(&self, host: &Host) -> bool {
         let (clocks, limits) = (clocks(), lock(&self.0));
-        host.rules.iter().any(|rule| rule.is_active() != applies(rule, clocks, &limits))
+        host.rules.iter().any(|rule| rule.is_in_time() != applies(rule, clocks, &limits))
     }
 
     /// Says of each rule of a host whether it applies now. Returns those of which that is new.
@@ -108,7 +108,7 @@ impl Conditions {
         let mut changed = Vec::new();
         for rule in host.rules.iter_mut().filter(|rule| !rule.when().is_always()) {
             let active = applies(rule, clocks, &limits);
-            if active != rule.is_active() {
+            if active != rule.is_in_time() {
                 rule.set_active(active);
                 changed.push(rule.clone());
             }

@@ -5,6 +5,7 @@ mod conditions;
 mod configuration;
 mod connection_log;
 mod flows;
+mod live;
 mod refusals;
 mod rules;
 pub(crate) mod stats;
@@ -22,6 +23,7 @@ pub(crate) use conditions::{Conditions, Measured};
 pub(crate) use configuration::{ApplyError, Configuration, First};
 pub(crate) use connection_log::{ConnectionEvents, ConnectionLog, LogCounts};
 pub(crate) use flows::FlowExport;
+pub(crate) use live::LivePortError;
 pub(crate) use rules::{Changed, RuleError, Rules};
 pub(crate) use stats::{Reclaims, Statistics};
 

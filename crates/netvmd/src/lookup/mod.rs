@@ -8,7 +8,7 @@ mod sockets;
 
 use std::path::Path;
 
-use netvm_config::{ConfigError, Loaded, Missing, MissingKind};
+use netvm_config::{ConfigError, Loaded, Missing, MissingKind, Part};
 use netvm_model::{Host, assign_ids};
 
 use crate::process::cores::allowed;
@@ -36,13 +36,8 @@ impl Lookup {
     ///
     /// # Errors
     /// [`ConfigError::Invalid`], also with everything that this machine lacks.
-    pub(crate) fn parse(
-        &self,
-        name: &str,
-        text: &str,
-        running: Option<&Host>,
-    ) -> Result<Loaded, ConfigError> {
-        netvm_config::parse_on(name, text, |host| self.missing(host, running))
+    pub(crate) fn parse(&self, parts: &[Part<'_>], running: Option<&Host>) -> Result<Loaded, ConfigError> {
+        netvm_config::parse_parts(parts, |host| self.missing(host, running))
             .map(|loaded| complete(loaded, running.is_some()))
     }
 
@@ -51,9 +46,9 @@ impl Lookup {
     ///
     /// # Errors
     /// [`ConfigError::Invalid`].
-    pub(crate) fn parse_at_start(&self, name: &str, text: &str) -> Result<Loaded, ConfigError> {
+    pub(crate) fn parse_at_start(&self, parts: &[Part<'_>]) -> Result<Loaded, ConfigError> {
         let is_of_all = |missing: &Missing| missing.table == "engine";
-        netvm_config::parse_on(name, text, |host| {
+        netvm_config::parse_parts(parts, |host| {
             let missing = self.missing(host, Some(&Host::default())).into_iter();
             let absent = |missing: Missing| match missing.kind {
                 MissingKind::Missing if !is_of_all(&missing) => {
@@ -151,5 +146,6 @@ fn namespace(item: usize, name: &str) -> Option<Missing> {
 pub fn check(path: &Path) -> Result<Loaded, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(read)?;
-    Lookup::new().map_err(read)?.parse(&path.display().to_string(), &text, None)
+    let file = Part { name: &path.display().to_string(), text: &text };
+    Lookup::new().map_err(read)?.parse(&[file], None)
 }

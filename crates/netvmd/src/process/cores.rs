@@ -97,6 +97,15 @@ impl CoreSet {
     }
 }
 
+/// The NUMA node of a core: from `nodes`, else from the kernel.
+pub(crate) fn node_of(core: u32, nodes: &[Vec<u32>]) -> u32 {
+    let configured = nodes.iter().position(|cores| cores.contains(&core));
+    let is_on =
+        |node: &u32| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{core}/node{node}")).exists();
+    let of_the_machine = || (0..netvm_model::MAX_NODES as u32).find(is_on);
+    configured.map(|node| node as u32).or_else(of_the_machine).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

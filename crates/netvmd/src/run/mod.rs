@@ -171,6 +171,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     }
     let configuration = Configuration::open(options, lookup, first.warning.clone())
         .map_err(|source| DaemonError::State { path: state_dir, source })?;
+    configuration.live().set_problems(first.live.clone());
     let mut daemon = RunningDaemon::start(run_dir, configuration, &first.host).await?;
     let ended = daemon.serve(&first, &mut signals).await;
     daemon.stop().await;

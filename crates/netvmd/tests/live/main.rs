@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod absent;
+mod added;
 mod bond;
 mod changes;
 #[path = "../common/mod.rs"]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_model::{
-    AclDefault, Action, Actions, Bound, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, LoadLimit,
-    Masked, Match, NfConfig, Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy, QosConfig,
-    QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig, VlanMode,
-    When,
+    AclDefault, Action, Actions, Bound, ChainId, Eviction, FlowCacheConfig, Forward, Guard, Host, Labels,
+    LoadLimit, Masked, Match, NfConfig, Police, PolicyConfig, PortConfig, PortId, PortKind, PortPolicy,
+    QosConfig, QueueConfig, QueueId, Rate, Rule, RuleId, RuleParts, SetVlan, Span, StormLimits, SwitchConfig,
+    VlanMode, When,
 };
 use netvm_wire::{ConnState, EtherType, Fragment, IpNet, IpProto, MacAddr, PortRange, VlanId};
 use proptest::collection::vec;
@@ -72,7 +72,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
     let acl = || select(vec![AclDefault::Allow, AclDefault::Deny]);
     let limits = (option::of(police()), option::of(police()), option::of(qos()), any::<bool>());
     // Together they reserve no worker as a whole.
-    let tracking = (any::<bool>(), prop_oneof![Just(0), any::<u16>()]);
+    let tracking = (any::<bool>(), prop_oneof![Just(0), any::<u16>()], labels());
     let limits = (limits, (1u16..=1000, 0u8..=9), tracking);
     let flooded = || 0u32..=100_000_000;
     let storm_control =
@@ -91,7 +91,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 (mac_limit, storm_control),
                 split_horizon,
                 guard,
-                ((police_in, police_out, qos, monitor), (weight, reserve), (track, zone)),
+                ((police_in, police_out, qos, monitor), (weight, reserve), (track, zone, labels)),
             ),
             forward,
         )| {
@@ -109,6 +109,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 qos,
                 track,
                 zone,
+                labels,
                 publish: Vec::new(),
                 monitor,
                 weight,
@@ -117,6 +118,14 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
             (policy, forward)
         },
     )
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    vec(("[!-<>-~]{1,8}", "[!-~]{0,8}"), 0..3).prop_map(|all| {
+        let mut labels = Labels::default();
+        all.iter().for_each(|(key, value)| labels.insert(key, value).unwrap());
+        labels
+    })
 }
 
 fn qos() -> impl Strategy<Value = QosConfig> {

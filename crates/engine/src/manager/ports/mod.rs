@@ -114,6 +114,11 @@ impl Ports {
         self.open.get(&port)?.workers.first().copied()
     }
 
+    /// Why a port is closed.
+    pub(crate) fn why_closed(&self, port: PortId) -> Option<&str> {
+        self.closed.get(&port).map(String::as_str)
+    }
+
     /// Whether a port is open, and its link up as far as its device knows.
     pub(crate) fn link_of(&self, port: PortId) -> bool {
         self.open.get(&port).is_some_and(|port| port.control.link() != Some(false))

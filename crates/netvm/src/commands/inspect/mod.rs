@@ -1,6 +1,7 @@
 //! `netvm status`, `port`, `nf`, `chain` and `group`.
 
 mod chain;
+mod live_port;
 mod nf;
 mod port;
 mod status;
@@ -11,6 +12,7 @@ use crate::error::CliError;
 use crate::output::Output;
 
 pub use chain::{chain, group};
+pub use live_port::live_port;
 pub use nf::nf;
 pub use port::port;
 pub use status::status;

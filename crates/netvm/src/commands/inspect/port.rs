@@ -1,5 +1,7 @@
 //! `netvm port`.
 
+use std::collections::BTreeMap;
+
 use comfy_table::Cell;
 use netvm_api::{Client, PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo};
 
@@ -41,6 +43,10 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
         table.add_row(row);
     }
     let mut text = lines(table);
+    if ports.iter().any(|port| port.owner.is_some() || !port.labels.is_empty()) {
+        text.push('\n');
+        text.push_str(&draw_names(ports, output));
+    }
     if ports.iter().any(|port| port.share.is_some()) {
         text.push('\n');
         text.push_str(&draw_shares(ports, output));
@@ -60,6 +66,21 @@ fn draw_ports(ports: &[PortInfo], output: &Output) -> String {
     text
 }
 
+/// Owners and labels.
+fn draw_names(ports: &[PortInfo], output: &Output) -> String {
+    let mut table = output.table(&["PORT", "OWNER", "LABELS"]);
+    for port in ports.iter().filter(|port| port.owner.is_some() || !port.labels.is_empty()) {
+        let owner = port.owner.clone().unwrap_or_else(|| "-".to_owned());
+        table.add_row([port.name.clone(), owner, labels(&port.labels)]);
+    }
+    lines(table)
+}
+
+/// Labels, such as `app=web tier=front`.
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
+    listed_by(labels.iter().map(|(key, value)| format!("{key}={value}")), " ")
+}
+
 /// The workers of a port's queues, such as `0` or `0 (2), 1`.
 fn workers(port: &PortInfo) -> String {
     let one = |part: &PortWorkerInfo| match part.queues {
@@ -75,7 +96,11 @@ fn loads(port: &PortInfo) -> String {
 }
 
 fn listed(parts: impl Iterator<Item = String>) -> String {
-    let text = parts.collect::<Vec<_>>().join(", ");
+    listed_by(parts, ", ")
+}
+
+fn listed_by(parts: impl Iterator<Item = String>, between: &str) -> String {
+    let text = parts.collect::<Vec<_>>().join(between);
     if text.is_empty() { "-".to_owned() } else { text }
 }
 

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use netvm_api::Drift;
 use netvm_model::Host;
 
+use super::LiveSet;
 use crate::runtime::lock;
 
 /// A difference, and its inputs.
@@ -23,7 +24,7 @@ pub(super) struct DriftCache(Mutex<Option<Known>>);
 
 impl DriftCache {
     /// The difference. May take as long as reading the file; call it off the runtime's thread.
-    pub(super) fn find(&self, config: &Path, running: &Arc<Host>) -> Drift {
+    pub(super) fn find(&self, config: &Path, running: &Arc<Host>, live: &LiveSet) -> Drift {
         let modified = std::fs::metadata(config).and_then(|metadata| metadata.modified()).ok();
         let mut known = lock(&self.0);
         match &*known {
@@ -31,7 +32,7 @@ impl DriftCache {
                 known.drift.clone()
             }
             _ => {
-                let drift = between(config, running);
+                let drift = between(config, &live.without(running));
                 *known = Some(Known { modified, running: Arc::clone(running), drift: drift.clone() });
                 drift
             }

@@ -129,12 +129,12 @@ impl History {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
 /// Replaces a file atomically. Only its owner can read it, because configurations may hold secrets.
-fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(folder)?;
     serde_json::to_writer(&mut file, value)?;

@@ -8,6 +8,7 @@
 mod drift;
 mod error;
 mod history;
+mod live;
 mod saving;
 
 use std::io;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netvm_api::{ApplyHow, Drift};
-use netvm_config::{ConfigError, Finding, Loaded};
+use netvm_config::{ConfigError, Finding, Loaded, Part};
 use netvm_model::Host;
 use tokio::time::Instant;
 
@@ -25,6 +26,9 @@ use crate::lookup::Lookup;
 use crate::runtime::{blocking, lock};
 use drift::DriftCache;
 use history::{History, Unconfirmed};
+pub(crate) use live::{LivePort, LiveSet};
+
+use live::LivePorts;
 use saving::{SaveError, Saving};
 
 pub(crate) use error::ApplyError;
@@ -38,6 +42,8 @@ pub(crate) struct First {
     pub(crate) host: Host,
     pub(crate) name: String,
     pub(crate) text: String,
+    /// The ports beside it.
+    pub(crate) live: LiveSet,
     /// Why it is not that of the file.
     pub(crate) warning: Option<String>,
 }
@@ -57,12 +63,18 @@ impl First {
             ));
             (name, text) = (format!("{name}, before the unconfirmed change"), change.previous);
         }
-        let loaded = lookup.parse_at_start(&name, &text)?;
+        // If the record cannot be read, `LivePorts::open` says so.
+        let mut live = LiveSet::read(&options.state_dir()).unwrap_or_default();
+        let file = Part { name: &name, text: &text };
+        let loaded = live.read_beside(file, false, |parts| lookup.parse_at_start(parts))?;
         warning.iter().for_each(|warning| tracing::warn!("{warning}"));
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{}", in_one_line(warning)));
         let mut host = loaded.host;
         netvm_model::assign_ids(&mut host, None);
-        Ok(Self { host, name, text, warning })
+        for port in &live.ports {
+            port.problem.iter().for_each(|why| tracing::error!("{} is not in force: {why}", port.title()));
+        }
+        Ok(Self { host, name, text, live, warning })
     }
 }
 
@@ -78,6 +90,7 @@ pub(crate) struct Configuration {
     options: Options,
     lookup: Lookup,
     history: History,
+    live: LivePorts,
     /// The change that waits for its confirmation, and until when.
     waiting: Mutex<Option<(Instant, Change)>>,
     drift: DriftCache,
@@ -85,11 +98,22 @@ pub(crate) struct Configuration {
     start_warning: Option<String>,
 }
 
+/// What a configuration is read with.
+#[derive(Debug)]
+pub(super) struct Beside<'a> {
+    pub(super) running: &'a Arc<Host>,
+    pub(super) live: LiveSet,
+    /// Whether live ports that are in force make it fail if they contradict it; else they go out of force.
+    pub(super) keeps: bool,
+    /// Whether the configuration is a file, and not what runs.
+    pub(super) is_file: bool,
+}
+
 /// A change that is being made, or that waits for its confirmation.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The configuration before it.
-    pub(super) previous: Arc<Host>,
+    /// The configuration before it, without live ports.
+    pub(super) previous: String,
     /// The name of that, for the history.
     pub(super) source: String,
     saving: Option<Saving>,
@@ -102,8 +126,9 @@ impl Configuration {
     /// Opens the state directory.
     pub(crate) fn open(options: Options, lookup: Lookup, start_warning: Option<String>) -> io::Result<Self> {
         let history = History::open(&options.state_dir())?;
+        let live = LivePorts::open(&options.state_dir());
         let (waiting, drift) = (Mutex::default(), DriftCache::default());
-        Ok(Self { options, lookup, history, waiting, drift, start_warning })
+        Ok(Self { options, lookup, history, live, waiting, drift, start_warning })
     }
 
     pub(crate) const fn options(&self) -> &Options {
@@ -114,22 +139,39 @@ impl Configuration {
         &self.history
     }
 
-    /// Parses a configuration for this machine, off the runtime's thread: user databases and disks may be slow.
+    /// The ports beside the configuration file.
+    pub(crate) const fn live(&self) -> &LivePorts {
+        &self.live
+    }
+
+    /// Parses a configuration and the ports beside it for this machine, off the runtime's thread: user databases and
+    /// disks may be slow.
     pub(super) async fn parse(
         &self,
         name: &str,
         text: &str,
-        running: &Arc<Host>,
-    ) -> Result<Loaded, ConfigError> {
-        let (lookup, running) = (self.lookup.clone(), Arc::clone(running));
-        let [name, text] = [name, text].map(str::to_owned);
-        blocking(move || lookup.parse(&name, &text, Some(&running))).await
+        beside: Beside<'_>,
+    ) -> Result<(Loaded, LiveSet), ConfigError> {
+        let (lookup, running, keeps) = (self.lookup.clone(), Arc::clone(beside.running), beside.keeps);
+        let (mut live, [name, text]) = (beside.live, [name, text].map(str::to_owned));
+        let parse = move || {
+            let file = Part { name: &name, text: &text };
+            if beside.is_file && !live.ports.is_empty() {
+                // What it says must not depend on them: they may go at any time.
+                netvm_config::parse(&name, &text)?;
+            }
+            let mut loaded = live.read_beside(file, keeps, |parts| lookup.parse(parts, Some(&running)))?;
+            let titles: Vec<String> = live.ports.iter().map(LivePort::title).collect();
+            loaded.warnings.retain(|warning| !titles.iter().any(|title| title == warning.file()));
+            Ok((loaded, live))
+        };
+        blocking(parse).await
     }
 
     /// The difference between the configuration file and the running configuration.
     pub(crate) async fn drift(self: &Arc<Self>, running: &Arc<Host>) -> Drift {
         let (this, running) = (Arc::clone(self), Arc::clone(running));
-        blocking(move || this.drift.find(&this.options.config, &running)).await
+        blocking(move || this.drift.find(&this.options.config, &running, &this.live.all())).await
     }
 
     /// Why netvmd runs another configuration than that of the file since its start.
@@ -164,12 +206,13 @@ impl Configuration {
         saves: bool,
         limit: Option<Duration>,
     ) -> Result<Change, ApplyError> {
-        let (this, previous, tried) = (Arc::clone(self), Arc::clone(running), text.to_owned());
+        let (this, running, tried) = (Arc::clone(self), Arc::clone(running), text.to_owned());
         let begin = move || {
             let saving = saves.then(|| Saving::prepare(&this.options.config, &tried)).transpose()?;
             let before = this.history.unconfirmed();
+            let previous = this.live.all().file_text(&running);
             if limit.is_some() {
-                let change = Unconfirmed { previous: netvm_config::to_toml(&previous), tried };
+                let change = Unconfirmed { previous: previous.clone(), tried };
                 this.history.set_unconfirmed(Some(&change)).map_err(ApplyError::State)?;
             }
             let last = this.history.last();

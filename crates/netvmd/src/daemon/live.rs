@@ -1,0 +1,223 @@
+//! Adds and removes single ports beside the configuration file. In: a port with its owner. Out: a configuration as a
+//! whole, which is checked and applied as that of a file; only what differs is opened or closed.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use netvm_api::{AddPort, AddedPort, Diagnostic, EventKind, LivePortInfo, RemovePort};
+use netvm_config::{ConfigError, Fragment, Loaded};
+use netvm_model::{Action, Ends, Host, PortConfig, PortId, Rule, Selection};
+use tokio::time::Instant;
+
+use super::Daemon;
+use super::configuration::{ApplyError, Beside, LivePort, LiveSet};
+use crate::engine_thread::EngineGone;
+use crate::runtime::blocking;
+
+/// Longest owner and longest id in bytes.
+const NAME_BYTES: usize = 256;
+/// The name of what runs in errors.
+const RUNNING: &str = "the running configuration";
+
+/// A port was not added or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum LivePortError {
+    /// The port is wrong, or contradicts what runs.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An owner or an id is no name.
+    #[error(
+        "`{0}` must have 1 to {NAME_BYTES} visible ASCII characters: such as the name of the program, and the ID of the \
+         container"
+    )]
+    Name(&'static str),
+    /// There is no such port.
+    #[error("no port `{id}` of `{owner}`: `netvm port live` lists the ports beside the configuration file")]
+    Unknown {
+        /// Whose.
+        owner: String,
+        /// Which.
+        id: String,
+    },
+    /// The record cannot be written.
+    #[error("cannot save the ports in the state directory: {0} (choose another with --state-dir)")]
+    State(std::io::Error),
+    /// netvmd cannot apply it.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The engine has ended.
+    #[error(transparent)]
+    Gone(#[from] EngineGone),
+}
+
+impl Daemon {
+    /// Adds a port, or replaces the one that its owner has added by the same id. Other changes wait meanwhile.
+    ///
+    /// # Errors
+    /// [`LivePortError`]; nothing has changed.
+    pub(crate) async fn add_port(&self, request: AddPort) -> Result<AddedPort, LivePortError> {
+        let started = Instant::now();
+        let AddPort { owner, mut id, toml } = request;
+        if id.is_empty() {
+            id = netvm_config::fragment("the port", &toml, "live")?.port;
+        }
+        for (name, text) in [("owner", &owner), ("id", &id)] {
+            if text.is_empty() || text.len() > NAME_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic())
+            {
+                return Err(LivePortError::Name(name));
+            }
+        }
+        let _changing = self.changing.lock().await;
+        let running = self.running().await?;
+        let before = self.configuration.live().all();
+        let known = before.ports.iter().find(|port| port.is(&owner, &id));
+        let number = known.map_or(before.next, |known| known.number);
+        let fragment = netvm_config::fragment("the port", &toml, &format!("live.{number}"))?;
+        if let Some(known) = known.filter(|known| known.toml == fragment.toml && known.problem.is_none()) {
+            let message = format!("port {} of {owner} is there already", known.port);
+            let port = self.live_port(&running, known).await?;
+            return Ok(AddedPort { message, port, warnings: Vec::new(), took_ms: milliseconds(started) });
+        }
+        let created_at =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let Fragment { port, rules, toml } = fragment;
+        let problem = None;
+        let added = LivePort { owner, id, number, created_at, port, rules, toml, problem };
+        let mut after = before.clone();
+        after.next = after.next.max(number + 1);
+        match after.ports.iter_mut().find(|port| port.number == number) {
+            Some(known) => *known = added.clone(),
+            None => after.ports.push(added.clone()),
+        }
+        let text = before.file_text(&running);
+        let (host, warnings) = self.apply_live(&running, text, after).await?;
+        let LivePort { owner, port, .. } = &added;
+        let message = format!("port {port} of {owner} added");
+        self.engine.events().push(EventKind::PortAdded, port, message.clone());
+        let port = self.live_port(&host, &added).await?;
+        let message = port.problem.iter().fold(message, |message, why| format!("{message}; it waits: {why}"));
+        Ok(AddedPort { message, port, warnings, took_ms: milliseconds(started) })
+    }
+
+    /// Removes a port and its rules. Rules that clients have added for this port by its name go, too.
+    ///
+    /// # Errors
+    /// [`LivePortError`]; nothing has changed.
+    pub(crate) async fn remove_port(&self, which: RemovePort) -> Result<String, LivePortError> {
+        let RemovePort { owner, id } = which;
+        let _changing = self.changing.lock().await;
+        let running = self.running().await?;
+        let before = self.configuration.live().all();
+        let Some(place) = before.ports.iter().position(|port| port.is(&owner, &id)) else {
+            return Err(LivePortError::Unknown { owner, id });
+        };
+        let mut after = before.clone();
+        let removed = after.ports.remove(place);
+        let mut rest = before.without(&running);
+        if let Some(port) = running.port_named(&removed.port).filter(|_| removed.problem.is_none()) {
+            rest.rules.retain_mut(|rule| keeps_without(rule, port.id));
+        }
+        let text = netvm_config::to_toml_of(&running, rest);
+        self.apply_live(&running, text, after).await?;
+        let message = format!("port {} of {owner} removed", removed.port);
+        self.engine.events().push(EventKind::PortRemoved, &removed.port, message.clone());
+        Ok(message)
+    }
+
+    /// All ports beside the configuration file.
+    ///
+    /// # Errors
+    /// The engine has ended.
+    pub(crate) async fn live_ports(&self) -> Result<Vec<LivePortInfo>, EngineGone> {
+        let running = self.running().await?;
+        let mut infos = Vec::new();
+        for port in &self.configuration.live().all().ports {
+            infos.push(self.live_port(&running, port).await?);
+        }
+        Ok(infos)
+    }
+
+    /// Puts a configuration with these live ports in force, and records them.
+    async fn apply_live(
+        &self,
+        running: &Arc<Host>,
+        text: String,
+        live: LiveSet,
+    ) -> Result<(Host, Vec<Diagnostic>), LivePortError> {
+        let beside = Beside { running, live, keeps: true, is_file: false };
+        let (Loaded { mut host, warnings }, live) = self.configuration.parse(RUNNING, &text, beside).await?;
+        netvm_model::assign_ids(&mut host, Some(running));
+        let plan = netvm_config::plan(running, &host);
+        self.change(running, &host, &plan).await?;
+        let configuration = Arc::clone(&self.configuration);
+        if let Err(error) = blocking(move || configuration.live().save(live)).await {
+            let undo = netvm_config::plan(&host, running);
+            self.change(&Arc::new(host), running, &undo).await?;
+            return Err(LivePortError::State(error));
+        }
+        Ok((host, warnings.iter().map(Diagnostic::from).collect()))
+    }
+
+    async fn live_port(&self, host: &Host, live: &LivePort) -> Result<LivePortInfo, EngineGone> {
+        let config = host.port_named(&live.port).filter(|_| live.problem.is_none());
+        let problem = match (&live.problem, config) {
+            (Some(problem), _) => Some(problem.clone()),
+            (None, Some(config)) => {
+                let id = config.id;
+                self.engine.call(move |engine| engine.why_closed(id)).await?
+            }
+            (None, None) => None,
+        };
+        let labels =
+            config.map(|config| &config.policy.labels).into_iter().flat_map(netvm_model::Labels::iter);
+        Ok(LivePortInfo {
+            owner: live.owner.clone(),
+            id: live.id.clone(),
+            port: live.port.clone(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            rules: live.rules.clone(),
+            created_at: live.created_at,
+            mac: config.and_then(PortConfig::own_mac).map(|mac| mac.to_string()),
+            problem,
+            toml: live.toml.clone(),
+        })
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}
+
+/// Takes a port that goes out of a rule; `false`: the rule is about no other.
+fn keeps_without(rule: &mut Rule, port: PortId) -> bool {
+    let without =
+        |ports: &[PortId]| -> Vec<PortId> { ports.iter().copied().filter(|other| *other != port).collect() };
+    if rule.actions.terminal == Some(Action::Port(port)) || rule.actions.mirror == Some(port) {
+        return false;
+    }
+    if let Some(selection) = rule.selection().cloned() {
+        let names = |ends: &Ends| ends.ports.contains(&port);
+        if !names(&selection.from) && !names(&selection.to) {
+            return true;
+        }
+        let of = |ends: Ends| Ends { ports: without(&ends.ports), labels: ends.labels };
+        let is_empty = |ends: &Ends| ends.ports.is_empty() && ends.labels.is_empty();
+        let was_empty = [&selection.from, &selection.to].map(is_empty);
+        let left = Selection { from: of(selection.from), to: of(selection.to) };
+        let keeps = [&left.from, &left.to].map(is_empty) == was_empty;
+        rule.set_selection(left);
+        return keeps;
+    }
+    for (is_there, is_from) in
+        [(rule.matches.from.contains(&port), true), (rule.matches.to.contains(&port), false)]
+    {
+        if is_there {
+            let ports = if is_from { &mut rule.matches.from } else { &mut rule.matches.to };
+            *ports = without(ports);
+            if ports.is_empty() {
+                return false;
+            }
+        }
+    }
+    true
+}
