@@ -34,7 +34,7 @@ done
 [[ -n $from ]] || { usage >&2 && exit 2; }
 [[ $prefix == /* ]] || fail "--prefix must be an absolute path, not '$prefix'"
 [[ $completions == site || $completions == vendor ]] || fail "--completions is site or vendor, not '$completions'"
-programs=(netvm netvmd netvm-extcap "${nfs[@]/#/netvm-}")
+programs=(netvm netvmd netvm-extcap netvm-cni "${nfs[@]/#/netvm-}")
 for program in "${programs[@]}"; do
     [[ -x $from/$program ]] || fail "$from/$program is not there: build it first"
 done
@@ -54,6 +54,7 @@ for program in "${programs[@]}"; do install -m 755 "$from/$program" "$to/bin/$pr
 "$from/netvm" man "$to/share/man/man1"
 "$from/netvmd" man >"$to/share/man/man8/netvmd.8"
 "$from/netvm-extcap" --man >"$to/share/man/man1/netvm-extcap.1"
+install -m 644 "$root/packaging/netvm-cni.8" "$to/share/man/man8/netvm-cni.8"
 for nf in "${nfs[@]}"; do "$from/netvm-$nf" --man >"$to/share/man/man1/netvm-$nf.1"; done
 
 # completion SHELL FILE: below share.

@@ -6,7 +6,7 @@
 package_tools=(debhelper dh-python dpkg-dev python3)
 package_test_tools=(mmdebstrap debian-archive-keyring)
 # What is installed besides the programs of the demo, and libnetlib.
-more_programs=(netvm-capture-client netvm-nf-simple-forward netvm-nf-l2-switch netvm-nf-payload-scan netvm-nf-load-balancer)
+more_programs=(netvm-capture-client netvm-cni netvm-nf-simple-forward netvm-nf-l2-switch netvm-nf-payload-scan netvm-nf-load-balancer)
 package_suites=(bookworm trixie noble)
 # The exit status of `./dev package` when no root of the suite can be made.
 no_root=75

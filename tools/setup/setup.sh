@@ -40,6 +40,7 @@ test_packages=(
     bird2   # start a service that netvm has no use for: systemctl disable --now frr bird
     nftables # a test makes NAT in a router's namespace
     tayga # NAT64, which the tests compare with
+    containernetworking-plugins # host-local, which gives containers their addresses
     iptables # iptables-restore checks what the import of rules is tested with
 )
 # What `./dev bench policy`, `conn`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where

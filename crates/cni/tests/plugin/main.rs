@@ -1,0 +1,208 @@
+//! The plug-in as runtimes call it, with netvmd, Debian's host-local and network namespaces.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod net;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use net::{Call, Namespace, Net, PLUGIN, within};
+use serde_json::{Value, json};
+
+/// Rounds of kills, unless `NETVM_CNI_ROUNDS` says it.
+const ROUNDS: u32 = 12;
+
+#[test]
+fn every_command_does_its_work_once_however_often_it_is_called() {
+    let Some(mut net) = Net::start() else { return };
+    let (a, b) = (Namespace::new("a"), Namespace::new("b"));
+    let mut add = net.call("ADD", "aa11", &a.path());
+    add.config["runtimeConfig"] = json!({ "mac": "02:00:00:00:00:77", "ips": ["10.77.0.9/24"] });
+    let result = add.good();
+    assert_eq!(result["cniVersion"], "1.1.0");
+    assert_eq!(result["ips"], json!([{ "address": "10.77.0.9/24", "gateway": "10.77.0.1", "interface": 0 }]));
+    assert_eq!(
+        result["interfaces"],
+        json!([{ "name": "eth0", "mac": "02:00:00:00:00:77", "sandbox": a.path() }])
+    );
+    assert_eq!(add.good(), result, "the same again");
+    // In an older version, behind another plug-in.
+    let mut other = net.call("ADD", "bb22", &b.path());
+    other.config["cniVersion"] = "0.4.0".into();
+    other.config["prevResult"] =
+        json!({ "cniVersion": "0.4.0", "interfaces": [{ "name": "host0" }], "ips": [], "dns": {} });
+    let second = other.good();
+    assert_eq!((&second["ips"][0]["version"], &second["ips"][0]["interface"]), (&json!("4"), &json!(1)));
+    assert_eq!(net.left(), [2, 2, 2]);
+    assert!(
+        within(Duration::from_secs(10), || b.succeeds("busybox ping -c 1 -W 1 10.77.0.9")),
+        "{}",
+        net.log()
+    );
+    let mut check = Call { command: "CHECK", ..add.clone() };
+    assert_eq!(check.bad().0, 7, "without prevResult");
+    check.config["prevResult"] = result.clone();
+    assert_eq!([check.good(), check.good()], [Value::Null, Value::Null]);
+    // netvmd is killed: the containers' network comes back.
+    net.restart();
+    let pings = || b.succeeds("busybox ping -c 1 -W 1 10.77.0.9");
+    assert!(within(Duration::from_secs(10), pings), "{}", net.log());
+    check.good();
+    check.config["prevResult"]["ips"][0]["address"] = "10.77.0.10/24".into();
+    assert_eq!(check.bad().0, 100);
+    // GC keeps what the runtime knows.
+    net.keep_only(&["aa11"]);
+    assert_eq!(net.left(), [1, 1, 1]);
+    assert!(!b.succeeds("ip link show dev eth0"));
+    // As `ctr` calls it: without a namespace.
+    let delete = net.call("DEL", "aa11", "");
+    assert_eq!([delete.good(), delete.good()], [Value::Null, Value::Null]);
+    assert_eq!(net.left(), [0, 0, 0]);
+    check.config["prevResult"] = result;
+    assert_eq!(check.bad().0, 100);
+    let version = net.call("VERSION", "", "").good();
+    assert_eq!(version["supportedVersions"][0], "1.1.0");
+}
+
+#[test]
+fn what_fails_has_its_code_and_leaves_nothing() {
+    let Some(mut net) = Net::start() else { return };
+    let namespace = Namespace::new("c");
+    let add = net.call("ADD", "cc33", &namespace.path());
+    let with = |change: &dyn Fn(&mut Call)| {
+        let mut call = add.clone();
+        change(&mut call);
+        call.bad()
+    };
+    let hanging = net.path("plugins");
+    std::fs::create_dir(&hanging).unwrap();
+    for (code, words, change) in [
+        (
+            1,
+            "netvm-cni speaks",
+            &(|call: &mut Call| call.config["cniVersion"] = "9.0".into()) as &dyn Fn(&mut Call),
+        ),
+        (4, "does not exist", &|call| call.namespace = "/run/netns/none".to_owned()),
+        (4, "CNI_NETNS", &|call| call.namespace = String::new()),
+        (4, "CNI_CONTAINERID", &|call| call.container = "../x".to_owned()),
+        (4, "the commands are", &|call| call.command = "RUN"),
+        (7, "no IPAM plug-in none in CNI_PATH", &|call| call.config["ipam"]["type"] = "none".into()),
+        (7, "unknown key `forwards`", &|call| call.config["port"] = json!({ "forwards": 1 })),
+        (7, "comes from the runtime", &|call| call.config["port"] = json!({ "name": "x" })),
+        (2, "only default routes", &|call| call.config["ipam"]["routes"] = json!([{ "dst": "10.8.0.0/16" }])),
+        (7, "publish", &|call| {
+            let mapping = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
+            call.config["runtimeConfig"] = json!({ "portMappings": mapping });
+        }),
+    ] {
+        let (is, message) = with(change);
+        assert!(is == code && message.contains(words), "{is} {message}");
+        assert_eq!(net.left(), [0, 0, 0], "{message}");
+    }
+    // An IPAM plug-in that hangs.
+    let script = hanging.join("hangs");
+    std::fs::write(&script, "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then exec sleep 60; fi\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut slow = add.clone();
+    slow.config["ipam"] = json!({ "type": "hangs" });
+    slow.config["ipamTimeout"] = 1.into();
+    let started = Instant::now();
+    let mut command = Command::new(PLUGIN);
+    command.env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", "cc33").env("CNI_IFNAME", "eth0");
+    command
+        .env("CNI_NETNS", namespace.path())
+        .env("CNI_PATH", &hanging)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(slow.config.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    assert!(answer["code"] == 11 && started.elapsed() < Duration::from_secs(20), "{answer}");
+    assert_eq!(net.left(), [0, 0, 0]);
+    // Two containers with one address.
+    let taken = add.good()["ips"][0]["address"].clone();
+    let other = Namespace::new("d");
+    let mut same = net.call("ADD", "dd44", &other.path());
+    same.config["runtimeConfig"] = json!({ "ips": [taken] });
+    assert!(same.bad().1.contains("host-local"), "{:?}", same.bad());
+    assert_eq!(net.left(), [1, 1, 1]);
+    net.netvmd.kill().unwrap();
+    net.netvmd.wait().unwrap();
+    assert_eq!(net.call("STATUS", "", "").bad().0, 50);
+    assert_eq!(net.call("DEL", "cc33", "").bad().0, 50);
+}
+
+#[test]
+fn kills_at_any_point_leave_nothing_that_gc_does_not_find() {
+    let Some(mut net) = Net::start() else { return };
+    let rounds = std::env::var("NETVM_CNI_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let namespace = Namespace::new("k");
+    // A number that differs from round to round, and from run to run.
+    let mut seed = u64::from(std::process::id());
+    for round in 0..rounds {
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let add = net.call("ADD", &format!("kill{round}"), &namespace.path());
+        let is_del = random(3) == 0;
+        if is_del {
+            add.good();
+        }
+        let call = if is_del { Call { command: "DEL", ..add.clone() } } else { add.clone() };
+        let mut child = call.start();
+        std::thread::sleep(Duration::from_micros(random(40_000)));
+        if random(4) == 0 {
+            net.restart();
+        } else {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+        if random(2) == 0 {
+            // The runtime tries again.
+            call.good();
+        }
+        if random(2) == 0 {
+            net.call("DEL", &format!("kill{round}"), "").good();
+        } else {
+            net.keep_only(&[]);
+        }
+        assert_eq!(net.left(), [0, 0, 0], "round {round}: {}", net.log());
+        assert!(!namespace.succeeds("ip link show dev eth0"), "round {round}");
+    }
+}
+
+/// The network of the how-to is one that the plug-in takes.
+#[test]
+fn the_network_of_the_page_works() {
+    let page = include_str!("../../../../docs/how-to/cni.md");
+    let block = page.split("```json").nth(1).unwrap().split("```").next().unwrap();
+    let list: Value = serde_json::from_str(block).unwrap();
+    let Some(net) = Net::start() else { return };
+    let namespace = Namespace::new("p");
+    let mut add = net.call("ADD", "ee55", &namespace.path());
+    let plugin = list["plugins"][0].as_object().unwrap().clone();
+    let mut config = plugin.clone();
+    // As runtimes do.
+    config.insert("cniVersion".to_owned(), list["cniVersion"].clone());
+    config.insert("name".to_owned(), list["name"].clone());
+    for key in ["socket", "dataDir"] {
+        config.insert(key.to_owned(), add.config[key].clone());
+    }
+    config["ipam"]["dataDir"] = add.config["ipam"]["dataDir"].clone();
+    add.config = Value::Object(config);
+    add.good();
+    let live: Value =
+        serde_json::from_slice(&std::fs::read(net.path("run/state/live.json")).unwrap()).unwrap();
+    let toml = live["ports"][0]["toml"].as_str().unwrap();
+    let labels = r#"labels = { app = "shop", namespace = "shop", network = "pods", pod = "web" }"#;
+    assert!(toml.contains(labels) && toml.contains("mtu = 1400"), "{toml}");
+    let rule = page.split("```toml").nth(1).unwrap().split("```").next().unwrap();
+    let running = std::fs::read_to_string(net.path("host.toml")).unwrap();
+    std::fs::write(net.path("host.toml"), running + rule).unwrap();
+    let netvmd = Path::new(PLUGIN).with_file_name("netvmd");
+    let checked = Command::new(netvmd).arg("check").arg(net.path("host.toml")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
