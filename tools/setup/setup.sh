@@ -55,6 +55,9 @@ watch_peers=(prometheus chromium)
 # Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
 # shellcheck disable=SC2034
 nat_clients=(coturn stun-client dnsutils iperf3 curl)
+# Runtimes that the tests of the CNI plug-in use if they are there (`./dev check-release` installs them).
+# shellcheck disable=SC2034
+container_runtimes=(podman runc)
 # Programs of others that tests make hops of chains of, and the switch of the tests of bonds. They are unpacked, not
 # installed: Debian's packages start services.
 test_peers=(haproxy suricata openvswitch)

@@ -1,6 +1,6 @@
 //! Errors as the CNI specification has them: a code and a message, in JSON on standard output.
 
-use netvm_api::ClientError;
+use netvm_api::{ApiError, ClientError, Diagnostic, Severity};
 use serde_json::{Value, json};
 
 /// The codes of the specification, and one of our own.
@@ -47,12 +47,15 @@ impl CniError {
 /// Our own: netvmd has no such port.
 const UNKNOWN_PORT: u32 = 101;
 
+/// What is wrong, without warnings about what runs already.
+fn errors(error: &ApiError) -> impl Iterator<Item = &Diagnostic> {
+    error.diagnostics.iter().filter(|one| one.severity == Severity::Error)
+}
+
 impl From<ClientError> for CniError {
     fn from(error: ClientError) -> Self {
         let details = match &error {
-            ClientError::Refused { error, .. } => {
-                error.diagnostics.iter().map(|one| one.rendered.as_str()).collect()
-            }
+            ClientError::Refused { error, .. } => errors(error).map(|one| one.rendered.as_str()).collect(),
             _ => String::new(),
         };
         let code = match &error {
@@ -63,7 +66,7 @@ impl From<ClientError> for CniError {
             _ => Code::TryAgainLater as u32,
         };
         let first = match &error {
-            ClientError::Refused { error, .. } => error.diagnostics.first(),
+            ClientError::Refused { error, .. } => errors(error).next(),
             _ => None,
         };
         let why = first.map_or_else(String::new, |first| {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod net;
+mod podman;
 
 use std::io::Write;
 use std::path::Path;

@@ -22,6 +22,12 @@ pub fn run(command: &str) -> Output {
     Command::new(words.next().unwrap()).args(words).output().unwrap()
 }
 
+/// Whether a command succeeds.
+pub fn succeeds(command: &str) -> bool {
+    let mut words = command.split(' ');
+    Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
+}
+
 pub fn within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !is_so() {
@@ -106,6 +112,11 @@ impl Call {
 impl Net {
     /// `None` where it is not possible; prints why.
     pub fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// The same with more of netvmd's configuration.
+    pub fn start_with(more: &str) -> Option<Self> {
         let netvmd = Path::new(PLUGIN).with_file_name("netvmd");
         for (what, is_there) in [
             ("root", rustix::process::geteuid().is_root()),
@@ -121,14 +132,14 @@ impl Net {
         let folder = TempDir::new().unwrap();
         let text = "[engine]\nidle = \"adaptive\"\nhuge_pages = false\n[[group]]\nname = \"edge\"\nbuffers = 2048\n\
                     [[rule]]\nfrom = { label = \"app=db\" }\nto = { label = \"app=cache\" }\ndrop = true\n";
-        std::fs::write(folder.path().join("host.toml"), text).unwrap();
+        std::fs::write(folder.path().join("host.toml"), text.to_owned() + more).unwrap();
         let netvmd = Self::launch(folder.path());
         let net = Self { folder, netvmd };
         net.until_served();
         Some(net)
     }
 
-    fn launch(folder: &Path) -> Child {
+    pub fn launch(folder: &Path) -> Child {
         let mut command = Command::new(Path::new(PLUGIN).with_file_name("netvmd"));
         command.arg("--config").arg(folder.join("host.toml")).arg("--run-dir").arg(folder.join("run"));
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
@@ -142,6 +153,20 @@ impl Net {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Stops it, and has it remove the namespaces of its routers.
+    pub fn purge(&mut self) {
+        let netvm = Path::new(PLUGIN).with_file_name("netvm");
+        if netvm.is_file() {
+            let socket = self.path("run/api.sock");
+            Command::new(netvm)
+                .arg("--socket")
+                .arg(socket)
+                .args(["stop", "--yes", "--purge"])
+                .output()
+                .unwrap();
+        }
     }
 
     /// Kills netvmd and starts it again.
