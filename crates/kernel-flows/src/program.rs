@@ -1,6 +1,6 @@
 //! The programs, which run when a packet comes from a container, and when one comes from netvm by a TAP device.
 //!
-//! Whatever the programs do not fully understand is a miss: that costs netvm's time, and no packet goes to a wrong place.
+//! Whatever the programs do not fully understand is a miss: it costs netvm's time, but no packet goes astray.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
