@@ -1,10 +1,10 @@
 //! What the table knows of a flow:
 //!
 //! ```text
-//!  bytes  0 .. 4   index of netvm's end of the port that packets go to                 4 .. 8   slot of that port
-//!         8 .. 12  epoch of the port that receives it                                       12 .. 16 epoch of the other
-//!        16 .. 20  longest frame                                                            20 .. 24 flags
-//!        24 .. 32  packets        32 .. 40  bytes        40 .. 48  time of the last packet
+//!  bytes  0 .. 4   index of netvm's end of the port that packets go to     4 .. 8   slot of that port
+//!         8 .. 12  epoch of the port that receives them                    12 .. 16 epoch of the other
+//!        16 .. 20  longest frame                                           20 .. 24 flags
+//!        24 .. 32  packets        32 .. 40  bytes                          40 .. 48 time of the last packet
 //! ```
 
 use std::time::Duration;
