@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::load::ConfigError;
+use crate::error::ConfigError;
 use crate::plan::write_table;
 use crate::syntax::finding::{Findings, Kind};
 

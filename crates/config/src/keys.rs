@@ -20,6 +20,7 @@ impl Keys for Host {
     fn keys(&mut self, table: &mut Table<'_>) {
         table.key("engine", &mut self.engine, Nested("[engine]"));
         table.key("api", &mut self.api, UnlessDefault(Nested("[api]")));
+        table.key("health", &mut self.health, UnlessDefault(Nested("[health]")));
         table.key("switch", &mut self.switch, Nested("[switch]"));
         table.key("policy", &mut self.policy, Nested("[policy]"));
         table.key("group", &mut self.groups, Items("[[group]]"));

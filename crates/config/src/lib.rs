@@ -30,6 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod document;
+mod error;
 mod fragment;
 mod keys;
 mod load;
@@ -37,8 +39,10 @@ mod missing;
 mod plan;
 mod syntax;
 
+pub use document::{Document, SharedFragment, fragment_names};
+pub use error::ConfigError;
 pub use fragment::{Fragment, fragment};
-pub use load::{ConfigError, Loaded, load, parse, parse_on, parse_parts, parse_routes, parse_rules};
+pub use load::{Loaded, load, parse, parse_document, parse_on, parse_parts, parse_routes, parse_rules};
 pub use missing::{Missing, MissingKind};
 pub use plan::{Change, ChangeKind, Effect, ItemKind, Plan, plan, to_toml, to_toml_of};
 pub use syntax::finding::{Finding, Kind};

@@ -16,7 +16,7 @@
 //! | a VM, except `start`, `restart` and `boot_timeout` | that VM restarts |
 //! | `allocate`, `hold` | none: NFs that attach from then on have them |
 //! | `replicas`, `standby` | replicas are started or stopped |
-//! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `steer`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
+//! | rules, NAT rules, chains, `balance`, `flow_verdicts`, `steer`, `hang_timeout`, `may_send_to`, `attach_users`, other keys of routers, ports, `[api]`, `[health]`, `[switch]` and `[policy]` | none: a new snapshot replaces the old one |
 
 use std::fmt;
 
@@ -61,6 +61,8 @@ pub enum ItemKind {
     Engine,
     /// How the API is served.
     Api,
+    /// Tests of health.
+    Health,
     /// A trust group.
     Group,
     /// A port.
@@ -246,7 +248,7 @@ impl fmt::Display for ChangeKind {
 
 impl ItemKind {
     /// The items that are one table, in the order of plans.
-    const TABLES: [Self; 4] = [Self::Engine, Self::Api, Self::Switch, Self::Policy];
+    const TABLES: [Self; 5] = [Self::Engine, Self::Api, Self::Health, Self::Switch, Self::Policy];
     /// The items with a name, in the order of plans.
     const NAMED: [Self; 6] = [Self::Group, Self::Port, Self::Nf, Self::Vm, Self::Router, Self::Chain];
 
@@ -255,6 +257,7 @@ impl ItemKind {
         match self {
             Self::Engine => "engine",
             Self::Api => "api",
+            Self::Health => "health",
             Self::Group => "group",
             Self::Port => "port",
             Self::Nf => "nf",

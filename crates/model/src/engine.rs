@@ -9,9 +9,11 @@ use crate::words::words;
 
 mod api;
 mod connections;
+mod health;
 
 pub use api::{ApiConfig, Fingerprint, ParseFingerprintError, RemoteApi, RemoteClient, Role};
 pub use connections::{ConnectionLog, ConnectionTimeouts, ConnectionsConfig, LogSubject};
+pub use health::HealthConfig;
 
 /// What workers do without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

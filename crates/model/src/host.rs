@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use netvm_ids::{ChainId, GroupId, PortId, QueueId, RoleId, RouterId};
 use netvm_policy::{Action, Labels, Names, Rule};
 
-use crate::engine::{ApiConfig, EngineConfig, Group, PolicyConfig, SwitchConfig};
+use crate::engine::{ApiConfig, EngineConfig, Group, HealthConfig, PolicyConfig, SwitchConfig};
 use crate::nf::{Chain, NfConfig};
 use crate::port::{Forward, PortConfig, QueueConfig};
 use crate::router::nat::NatRule;
@@ -32,6 +32,8 @@ pub struct Host {
     pub engine: EngineConfig,
     /// How the API is served besides its Unix socket.
     pub api: ApiConfig,
+    /// What must hold after a change that netvmd makes by itself.
+    pub health: HealthConfig,
     /// L2 switching as a whole.
     pub switch: SwitchConfig,
     /// The policy as a whole.

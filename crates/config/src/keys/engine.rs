@@ -18,6 +18,7 @@ use crate::syntax::names;
 use crate::syntax::table::{Form, Keys, Numbered, Table, ValueLocation};
 
 mod api;
+mod health;
 
 /// Highest core number in Linux's CPU sets (`CPU_SETSIZE`).
 const LAST_CORE: u64 = 1023;

@@ -50,6 +50,7 @@ const fn is_early(kind: ItemKind) -> bool {
         kind,
         ItemKind::Engine
             | ItemKind::Api
+            | ItemKind::Health
             | ItemKind::Switch
             | ItemKind::Policy
             | ItemKind::Group
@@ -85,6 +86,7 @@ fn effects(change: &Change, old: &Host, new: &Host) -> Vec<Effect> {
         (ItemKind::Router, _) => punts(name, old, new),
         (
             ItemKind::Api
+            | ItemKind::Health
             | ItemKind::Switch
             | ItemKind::Policy
             | ItemKind::Group

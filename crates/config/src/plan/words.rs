@@ -57,7 +57,9 @@ fn element(key: &str, part: &Value) -> String {
 pub(super) fn summary(kind: ItemKind, item: &Table) -> String {
     let word = |key| value(key, item.get(key));
     match kind {
-        ItemKind::Engine | ItemKind::Api | ItemKind::Switch | ItemKind::Policy => String::new(),
+        ItemKind::Engine | ItemKind::Api | ItemKind::Health | ItemKind::Switch | ItemKind::Policy => {
+            String::new()
+        }
         ItemKind::Group => format!("{} buffers of {} bytes", word("buffers"), word("buffer_size")),
         ItemKind::Port => {
             let what = ["interface", "address", "input", "output", "path", "size"]

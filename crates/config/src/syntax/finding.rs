@@ -255,6 +255,11 @@ impl Findings {
         Self { sources, list: RefCell::default(), counts: RefCell::default() }
     }
 
+    /// The place of the first byte of a text, by its number.
+    pub(crate) fn start(&self, number: usize) -> usize {
+        self.sources.get(number).map_or(0, |source| source.start)
+    }
+
     /// The number of the text that has a place.
     fn part_of(&self, at: usize) -> usize {
         self.sources.partition_point(|source| source.start <= at).saturating_sub(1)

@@ -1,5 +1,6 @@
 //! Every error: its kind, its line, its remedy.
 
+mod fragments;
 mod programs;
 mod remote;
 mod virtual_ports;
