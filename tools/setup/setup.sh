@@ -58,9 +58,9 @@ nat_clients=(coturn stun-client dnsutils iperf3 curl)
 # Runtimes that the tests of the CNI plug-in use if they are there (`./dev check-release` installs them).
 # shellcheck disable=SC2034
 container_runtimes=(podman runc)
-# Programs of others that tests make hops of chains of, and the switch of the tests of bonds. They are unpacked, not
-# installed: Debian's packages start services.
-test_peers=(haproxy suricata openvswitch)
+# Programs of others that tests make hops of chains of, the switch of the tests of bonds, and the etcd of the tests of
+# fleets. They are unpacked, not installed: Debian's packages start services.
+test_peers=(haproxy suricata openvswitch etcd)
 min_dpdk=22.11
 # What the first build of the demo takes: seconds of one core, and downloads (`./dev demo` says so first).
 demo_build_seconds=400

@@ -9,6 +9,7 @@ mod audit;
 mod daemon;
 mod engine_thread;
 mod events;
+mod fleet;
 mod grace;
 mod lookup;
 mod messages;
@@ -23,7 +24,8 @@ mod supervisor;
 mod telemetry;
 mod vms;
 
-pub use daemon::Options;
+pub use daemon::{FleetOptions, Options};
+pub use fleet::FleetError;
 pub use grace::expedite_exit;
 pub use lookup::check;
 pub use offline::{

@@ -10,7 +10,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
 use netvm_api::Diagnostic;
 use netvm_config::ConfigError;
-use netvm_daemon::{CutFrames, DaemonError, Options, Replay};
+use netvm_daemon::{CutFrames, DaemonError, FleetOptions, Options, Replay};
+use netvm_fleet::{EtcdArgs, HostName};
 use tracing::level_filters::LevelFilter;
 
 static LONG_VERSION: LazyLock<String> =
@@ -22,9 +23,15 @@ static LONG_VERSION: LazyLock<String> =
 struct Arguments {
     #[command(subcommand)]
     command: Option<OfflineCommand>,
-    /// Configuration file (TOML)
-    #[arg(long, value_name = "FILE", required = true)]
+    /// Configuration file (TOML); with --host, the last good configuration [default then: etcd.toml in the state
+    /// directory]
+    #[arg(long, value_name = "FILE", required_unless_present = "host")]
     config: Option<PathBuf>,
+    /// This host's name in etcd, whose configuration there netvmd follows
+    #[arg(long, value_name = "NAME")]
+    host: Option<HostName>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Folder of the lock and the sockets; one daemon at a time can use it
     #[arg(long, value_name = "DIR", default_value = "/run/netvm")]
     run_dir: PathBuf,
@@ -129,14 +136,23 @@ fn execute(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             Ok(netvm_daemon::policy_eval(&classbench, &trace).map(drop)?)
         }
         None | Some(OfflineCommand::KeepFiles { .. } | OfflineCommand::ExpediteExit { .. }) => {
-            let options = Options {
-                // Only commands may leave it out.
+            let has_etcd = arguments.etcd != EtcdArgs::default();
+            if has_etcd && arguments.host.is_none() {
+                return Err("--etcd is for a host that follows etcd: give its name with --host".into());
+            }
+            let etcd = arguments.etcd;
+            let mut options = Options {
+                // Only commands and hosts of a fleet may leave it out.
                 config: arguments.config.unwrap_or_default(),
+                fleet: arguments.host.map(|host| FleetOptions { etcd, host }),
                 run_dir: arguments.run_dir,
                 state_dir: arguments.state_dir,
                 socket: arguments.socket,
                 attach: arguments.attach,
             };
+            if options.config.as_os_str().is_empty() {
+                options.config = options.last_good();
+            }
             Ok(runtime.block_on(netvm_daemon::run(options))?)
         }
     }

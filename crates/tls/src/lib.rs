@@ -14,7 +14,7 @@ pub use certificate::Certificate;
 pub use explain::explain;
 pub use files::TlsError;
 pub use issue::{Authority, IssueError, Issued, Lifetime};
-pub use sides::{ClientFiles, ServerFiles, ServerSide};
+pub use sides::{ClientFiles, ServerFiles, ServerSide, TrustFiles};
 
 /// The only protocol above TLS (RFC 7301).
 const PROTOCOL: &[u8] = b"http/1.1";

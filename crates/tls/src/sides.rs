@@ -45,6 +45,15 @@ pub struct ClientFiles {
     pub ca: PathBuf,
 }
 
+/// The files of a client of other servers, which may not want its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustFiles {
+    /// The certificates of the authorities of servers.
+    pub ca: PathBuf,
+    /// The client's certificate and its private key; `None`: it has none.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -81,16 +90,30 @@ impl ClientFiles {
     /// # Errors
     /// [`TlsError`] names the file and the remedy.
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let (chain, _) = chain(&self.certificate)?;
-        let key = key(&self.key)?;
+        let own = Some((self.certificate.clone(), self.key.clone()));
+        TrustFiles { ca: self.ca.clone(), own }.load()
+    }
+}
+
+impl TrustFiles {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the remedy.
+    pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let own = self.own.as_ref().map(|(certificate, private)| Ok((chain(certificate)?.0, key(private)?)));
+        let own = own.transpose()?;
         let (store, _) = authorities(&self.ca)?;
-        let unusable = |source| TlsError::Unusable { path: self.certificate.clone(), source };
-        let mut config = ClientConfig::builder_with_provider(provider())
+        let path = self.own.as_ref().map_or(&self.ca, |(certificate, _)| certificate);
+        let unusable = |source| TlsError::Unusable { path: path.clone(), source };
+        let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(unusable)?
-            .with_root_certificates(store)
-            .with_client_auth_cert(chain, key)
-            .map_err(unusable)?;
+            .with_root_certificates(store);
+        let mut config = match own {
+            Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(unusable)?,
+            None => builder.with_no_client_auth(),
+        };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = client::Resumption::disabled();
         Ok(Arc::new(config))

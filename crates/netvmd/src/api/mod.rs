@@ -18,6 +18,7 @@ use tokio::net::UnixListener;
 use capture::CaptureQuota;
 pub(crate) use serve::follow;
 use serve::{Limits, Listening, LocalClients, Rates, Server, WebRights};
+pub(crate) use status::unhealthy;
 
 use crate::daemon::RuleError;
 use crate::daemon::{ApplyError, Daemon, LivePortError};

@@ -7,7 +7,7 @@ use axum::extract::State;
 use netvm_api::{ChainState, HugePages, NfInfo, NfState, Status, WorkerInfo};
 use netvm_clock as clock;
 use netvm_engine::{InterfaceState, PortView};
-use netvm_model::Host;
+use netvm_model::{HealthConfig, Host};
 
 use super::Failure;
 use super::routers::is_full;
@@ -77,6 +77,7 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
     let mut problems: Vec<String> = daemon.configuration().start_warning().into_iter().collect();
     problems.extend(daemon.web_problem());
     problems.extend(daemon.remote_problem());
+    problems.extend(daemon.fleet_problem());
     problems.extend(daemon.audit().problem());
     for (what, (name, problem)) in (daemon.supervisor().waiting().into_iter().map(|nf| ("nf", nf)))
         .chain(daemon.machines().waiting().into_iter().map(|vm| ("vm", vm)))
@@ -127,6 +128,29 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
             worker.id, worker.core
         )
     }));
+    problems
+}
+
+/// What of the tests of health is not so now; pings are not among them.
+pub(crate) async fn unhealthy(daemon: &Daemon, health: &HealthConfig) -> Vec<String> {
+    let Ok(views) = traffic::views(daemon).await else { return vec!["the engine has ended".to_owned()] };
+    let mut problems = Vec::new();
+    if health.chains {
+        let chains = traffic::chain_infos(&views, &traffic::nf_infos(daemon, &views));
+        let down = chains.iter().filter(|chain| chain.state == ChainState::Down);
+        problems.extend(down.map(|chain| format!("chain {} is down", chain.name)));
+    }
+    for name in &health.ports {
+        let id = views.host.port_named(name).map(|port| port.id);
+        let view = views.ports.iter().find(|view| Some(view.id) == id);
+        let problem = match view {
+            None => "is not there",
+            Some(view) if !view.is_open => view.fault.as_deref().unwrap_or("is not open"),
+            Some(view) if view.link == Some(false) => "has no link",
+            Some(_) => continue,
+        };
+        problems.push(format!("port {name}: {problem}"));
+    }
     problems
 }
 

@@ -5,6 +5,7 @@ mod conditions;
 mod configuration;
 mod connection_log;
 mod flows;
+mod kept_number;
 mod live;
 mod refusals;
 mod rules;
@@ -15,14 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use netvm_api::{Role, group_socket};
+use netvm_fleet::{EtcdArgs, HostName};
 use netvm_model::Host;
 use tokio::sync::{MutexGuard, Notify};
 
 pub(crate) use apply::VM_START_TIMEOUT;
 pub(crate) use conditions::{Conditions, Measured};
-pub(crate) use configuration::{ApplyError, Configuration, First};
+pub(crate) use configuration::{ApplyError, BadRevision, Configuration, EtcdStore, First};
 pub(crate) use connection_log::{ConnectionEvents, ConnectionLog, LogCounts};
 pub(crate) use flows::FlowExport;
+pub(crate) use kept_number::{LACP_SYSTEM, MAPPING_KEY, kept_number};
 pub(crate) use live::LivePortError;
 pub(crate) use rules::{Changed, RuleError, Rules};
 pub(crate) use stats::{Reclaims, Statistics};
@@ -49,6 +52,18 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// The attach socket; `None`: `attach.sock` in the run directory.
     pub attach: Option<PathBuf>,
+    /// The host that this netvmd is in etcd; `None`: it follows no etcd. If it does, the configuration file is the last
+    /// good configuration.
+    pub fleet: Option<FleetOptions>,
+}
+
+/// Which host of a fleet this is, and how its etcd is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetOptions {
+    /// How etcd is reached.
+    pub etcd: EtcdArgs,
+    /// The host's name there.
+    pub host: HostName,
 }
 
 impl Options {
@@ -60,6 +75,12 @@ impl Options {
             given.split(':').next().map(PathBuf::from)
         };
         self.state_dir.clone().or_else(of_service).unwrap_or_else(|| self.run_dir.join("state"))
+    }
+
+    /// The configuration file of a host that follows etcd, unless it has another one.
+    #[must_use]
+    pub fn last_good(&self) -> PathBuf {
+        self.state_dir().join("etcd.toml")
     }
 
     /// The path of the API's socket.
@@ -107,6 +128,8 @@ pub struct Daemon {
     web_problem: Mutex<Option<String>>,
     /// Why the API is not served to other machines as configured.
     remote_problem: Mutex<Option<String>>,
+    /// Why etcd is not followed.
+    fleet_problem: Mutex<Option<String>>,
     /// Signalled when a client requests the end.
     end_requested: Notify,
     /// Whether the end removes also routers and guests that the next netvmd would take over.
@@ -133,6 +156,7 @@ impl Daemon {
             applied: Notify::new(),
             web_problem: Mutex::default(),
             remote_problem: Mutex::default(),
+            fleet_problem: Mutex::default(),
             end_requested: Notify::new(),
             purges: AtomicBool::new(false),
         }
@@ -218,6 +242,16 @@ impl Daemon {
     /// Logs and stores it.
     pub(crate) fn note_remote_problem(&self, problem: Option<String>) {
         note(&self.remote_problem, problem);
+    }
+
+    /// Why etcd is not followed.
+    pub(crate) fn fleet_problem(&self) -> Option<String> {
+        lock(&self.fleet_problem).clone()
+    }
+
+    /// Logs and stores it.
+    pub(crate) fn note_fleet_problem(&self, problem: Option<String>) {
+        note(&self.fleet_problem, problem);
     }
 
     /// Requests an orderly shutdown.

@@ -274,8 +274,8 @@ impl Routers {
         removed.map_err(|source| RouterError::Remove { router: name, source })
     }
 
-    /// Runs `work` in a router's namespace.
-    async fn inside<T: Send + 'static>(
+    /// Runs `work` in a router's namespace. Routers do not change meanwhile, so it must be short.
+    pub(crate) async fn inside<T: Send + 'static>(
         &self,
         router: &str,
         work: impl FnOnce() -> T + Send + 'static,

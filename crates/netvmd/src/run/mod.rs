@@ -1,7 +1,6 @@
 //! netvmd from its start to its end.
 
 mod adapt;
-mod kept_number;
 mod lock;
 mod reconcile;
 mod rundir;
@@ -22,6 +21,7 @@ use crate::api::ServeError;
 use crate::attach::ListenError;
 use crate::daemon::{ApplyError, Configuration, First, Options};
 use crate::engine_thread::{EngineGone, EngineThreadError};
+use crate::fleet::{self, FleetError};
 use crate::lookup::Lookup;
 use crate::process::FilterError;
 use rundir::{RunDir, RunDirError, check_owner};
@@ -39,6 +39,9 @@ pub enum DaemonError {
     /// The run directory cannot be used.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    /// The host cannot follow etcd.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// The engine did not start.
     #[error(transparent)]
     Start(#[from] EngineThreadError),
@@ -82,7 +85,7 @@ impl DaemonError {
     #[must_use]
     pub const fn configuration(&self) -> Option<&ConfigError> {
         match self {
-            Self::Apply(ApplyError::Config(error)) => Some(error),
+            Self::Apply(ApplyError::Config(error)) | Self::Fleet(FleetError::Config(error)) => Some(error),
             _ => None,
         }
     }
@@ -163,6 +166,7 @@ pub async fn run(mut options: Options) -> Result<(), DaemonError> {
     if state_dir.exists() {
         check_owner(&state_dir, "--state-dir")?;
     }
+    fleet::prepare(&options).await?;
     let first = First::read(&options, &lookup)?;
     let mut run_dir = RunDir::take(&options.run_dir)?;
     let of_groups = [Role::View, Role::Capture, Role::Operate].map(|role| options.group_socket(role));

@@ -13,17 +13,18 @@ use netvm_wire::MacAddr;
 
 use super::DaemonError;
 use super::adapt::adapt;
-use super::kept_number::{LACP_SYSTEM, MAPPING_KEY, kept_number};
 use super::reconcile::reconcile;
 use super::rundir::RunDir;
 use super::service::{self, Request, Signals};
 use crate::api;
 use crate::attach::AttachServer;
 use crate::daemon::{
-    Configuration, ConnectionLog, Daemon, First, FlowExport, Reclaims, Services, Statistics,
+    Configuration, ConnectionLog, Daemon, First, FlowExport, LACP_SYSTEM, MAPPING_KEY, Reclaims, Services,
+    Statistics, kept_number,
 };
 use crate::engine_thread::{EngineGone, EngineHandle, EngineThread};
 use crate::events::Events;
+use crate::fleet;
 use crate::process::Confinement;
 use crate::process::cores::allowed;
 use crate::programs::Programs;
@@ -104,7 +105,8 @@ impl RunningDaemon {
         let daemon = &self.daemon;
         let work = async {
             let compiles = daemon.rules().keep_compiled();
-            tokio::join!(compiles, adapt(daemon), reconcile(daemon), api::follow(daemon));
+            let followers = async { tokio::join!(api::follow(daemon), fleet::follow(daemon)) };
+            tokio::join!(compiles, adapt(daemon), reconcile(daemon), followers);
         };
         tokio::pin!(work);
         loop {
@@ -196,7 +198,14 @@ mod tests {
         let config = folder.join("host.toml");
         std::fs::write(&config, CONFIG).unwrap();
         let state_dir = Some(folder.join("state"));
-        let options = Options { config, run_dir: folder.join("run"), state_dir, socket: None, attach: None };
+        let options = Options {
+            config,
+            run_dir: folder.join("run"),
+            state_dir,
+            socket: None,
+            attach: None,
+            fleet: None,
+        };
         let lookup = Lookup::new().unwrap();
         let first = First::read(&options, &lookup).unwrap();
         let run_dir = RunDir::take(&options.run_dir).unwrap();

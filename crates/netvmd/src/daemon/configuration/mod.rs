@@ -7,6 +7,7 @@
 
 mod drift;
 mod error;
+mod etcd;
 mod history;
 mod live;
 mod saving;
@@ -25,6 +26,7 @@ use super::Options;
 use crate::lookup::Lookup;
 use crate::runtime::{blocking, lock};
 use drift::DriftCache;
+use etcd::take_next;
 use history::{History, Unconfirmed};
 pub(crate) use live::{LivePort, LiveSet};
 
@@ -32,6 +34,7 @@ use live::LivePorts;
 use saving::{SaveError, Saving};
 
 pub(crate) use error::ApplyError;
+pub(crate) use etcd::{BadRevision, EtcdStore};
 
 /// The longest time to wait for a confirmation in seconds.
 const MAX_CONFIRM_SECONDS: u64 = 86_400;
@@ -62,6 +65,13 @@ impl First {
                 apply it (netvm apply), or apply it as it is"
             ));
             (name, text) = (format!("{name}, before the unconfirmed change"), change.previous);
+        }
+        if let Some(next) = options.fleet.as_ref().and_then(|_| take_next(&options.state_dir())) {
+            let next_name = "the configuration of etcd that takes a restart";
+            match lookup.parse_at_start(&[Part { name: next_name, text: &next }]) {
+                Ok(_) => (name, text) = (next_name.to_owned(), next),
+                Err(error) => tracing::warn!("{error}: running the last good configuration"),
+            }
         }
         // If the record cannot be read, `LivePorts::open` says so.
         let mut live = LiveSet::read(&options.state_dir()).unwrap_or_default();

@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The key by which NAT chooses addresses and ports. Keep it secret: who has it can predict them.
-pub(super) const MAPPING_KEY: &str = "mapping-key";
+pub(crate) const MAPPING_KEY: &str = "mapping-key";
 /// What distinguishes this host in LACP.
-pub(super) const LACP_SYSTEM: &str = "lacp-system";
+pub(crate) const LACP_SYSTEM: &str = "lacp-system";
 const BYTES: usize = 8;
 
 /// Reads a number from the file of this name, 16 hexadecimal digits; makes one if there is none yet, or none that can
@@ -16,7 +16,7 @@ const BYTES: usize = 8;
 ///
 /// # Errors
 /// The folder, or the file, cannot be read or written.
-pub(super) fn kept_number(state_dir: &Path, file: &str) -> io::Result<u64> {
+pub(crate) fn kept_number(state_dir: &Path, file: &str) -> io::Result<u64> {
     let path = state_dir.join(file);
     let known = match std::fs::read_to_string(&path) {
         Ok(text) => u64::from_str_radix(text.trim_end(), 16).ok(),
