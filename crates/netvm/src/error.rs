@@ -1,5 +1,6 @@
 //! Errors of commands, as the user sees them.
 
+mod fleet;
 mod import;
 mod new_nf;
 
@@ -10,6 +11,7 @@ use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
 use netvm_wire::{BuildError, NetError};
 
+pub use fleet::FleetError;
 pub use import::ImportError;
 pub use new_nf::NewNfError;
 
@@ -80,6 +82,9 @@ pub enum CliError {
     /// A certificate was not made.
     #[error(transparent)]
     Cert(#[from] netvm_tls::IssueError),
+    /// The configurations of a fleet were not changed, or not all of them.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// The guest's console cannot be used.
     #[error(transparent)]
     Console(#[from] ConsoleError),

@@ -60,15 +60,17 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         CliCommand::Completion { shell } => output.raw(&complete::script(shell)?),
         CliCommand::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder)
             .map_err(|source| CliError::Write { path: folder, source }),
+        CliCommand::Fleet { etcd, command } => runtime()?.block_on(commands::fleet(output, &etcd, command)),
         command => {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(CliError::Runtime)?;
+            let runtime = runtime()?;
             let client = cli.server.client()?;
             runtime.block_on(ask(command, &client, output))
         }
     }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Runtime)
 }
 
 /// Runs a command that needs netvmd.
@@ -108,6 +110,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Doctor
         | CliCommand::Replay(_)
         | CliCommand::Explain { .. }
+        | CliCommand::Fleet { .. }
         | CliCommand::Cert { .. }
         | CliCommand::NewNf(_)
         | CliCommand::Openapi { .. }

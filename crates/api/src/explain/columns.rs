@@ -35,6 +35,7 @@ const CONN: &str = "netvm conn list";
 const TARGETS: &str = "netvm conn targets";
 const MAC: &str = "netvm mac";
 const HISTORY: &str = "netvm config history";
+const FLEET: &str = "netvm fleet status";
 const EXPLAIN: &str = "netvm explain";
 
 macro_rules! columns {
@@ -168,14 +169,15 @@ const LISTED: &[Column] = columns! {
         "The instance's number within its role; a restarted process keeps it. `all`: the role since netvmd started, \
          including instances that have ended.";
     "PID" of NF VM: "The process id of the NF or of the VM's QEMU; `-` if no process runs.";
-    "STATE" of LIVE NF VM CHAIN NEIGH CONN TARGETS TOP:
+    "STATE" of LIVE NF VM CHAIN NEIGH CONN TARGETS TOP FLEET:
         "NF: starting, running, standby (ready to replace another), hung (no progress although packets wait), \
          starved (packets wait, and it gets no core), backoff (ended; netvmd restarts it after a pause), stopped, \
          external (not started by netvmd, not attached). Chain: up, bypassed (packets skip a hop without NF), down \
          (packets are dropped at the entry). VM: as an NF, or paused, stopping, awaited (to be started by hand). \
          Neighbour: heard, or stale (the kernel has not heard from it for a while). Connection: of TCP, such as \
          syn-sent, established or time-wait; else unreplied, or replied. Target of NAT: up, or down (new connections \
-         avoid it).";
+         avoid it). Host of a fleet: running (what etcd has for it), applying, held (until its wave), unconfigured, \
+         refused, rolled back (it was not healthy), restart needed, absent (it does not report).";
     "THREADS" of NF: "Threads of the NF that receive packets.";
     "UP" of NF VM: "Time since the NF attached, or the VM started.";
     "RECEIVED" of NF STATS;
@@ -282,7 +284,8 @@ const LISTED: &[Column] = columns! {
     "EXPIRES IN" of CONN: "Time until the connection expires if no packet comes.";
     "TARGET" of TARGETS: "Address and port of the target.";
     "NAT" of TARGETS: "The rules that lead to the target: their names, or places in the file.";
-    "PROBLEM" of TARGETS: "Why the last attempt to connect failed.";
+    "PROBLEM" of TARGETS FLEET:
+        "Why the last attempt to connect failed, or why a host does not run what etcd has for it, or is not healthy.";
     "MAC" of MAC ROUTES NEIGH:
         "The MAC address: learned by L2 switching, the router interface's, or the neighbour's.";
     "VLAN" of MAC ROUTES:
@@ -331,10 +334,16 @@ const LISTED: &[Column] = columns! {
 
     "NUMBER" of HISTORY: "The number of the configuration, for `netvm config rollback`.";
     "HOW" of HISTORY:
-        "Why netvmd applied the configuration: start, apply, reload, or `not confirmed` (netvmd restored it).";
+        "Why netvmd applied the configuration: start, apply, reload, etcd, or `not confirmed` (netvmd restored it).";
     "SOURCE" of HISTORY CONN:
         "The file that the configuration was read from, or the address and port of the first packet of the \
          connection; for ICMP the identifier stands for the port.";
+
+    "HOST" of FLEET: "The name of the host in etcd.";
+    "WANTED" of FLEET: "The revision of etcd with the newest part of the host's configuration.";
+    "RUNNING" of FLEET: "The revision of etcd of the last configuration with which the host was healthy.";
+    "SINCE" of FLEET: "Since when the host has been in this state, by etcd's clock.";
+    "VERSION" of FLEET: "The version of the host's netvmd.";
 };
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod capture;
 mod cert;
+mod change;
 mod connections;
 mod policy;
 mod port;
@@ -14,12 +15,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use netvm_fleet::EtcdArgs;
 
 use crate::complete::{Names, names};
 use crate::server::ServerArgs;
 
 pub use capture::CaptureArgs;
 pub use cert::CertCommand;
+pub use change::{ApplyArgs, ConfigCommand, FleetArgs, FleetCommand};
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use port::PortCommand;
@@ -139,6 +142,15 @@ pub enum CliCommand {
         /// The command
         #[command(subcommand)]
         command: ConfigCommand,
+    },
+    /// Show and change the configurations of many hosts in etcd; needs no netvmd on this machine
+    Fleet {
+        /// How etcd is reached
+        #[command(flatten)]
+        etcd: EtcdArgs,
+        /// The command
+        #[command(subcommand)]
+        command: FleetCommand,
     },
     /// Check a configuration file, and that this machine has what it names; needs no running netvmd
     ///
@@ -266,41 +278,6 @@ pub enum NfCommand {
         #[arg(long, short, value_name = "FILE")]
         write: Option<PathBuf>,
     },
-}
-
-/// `netvm config`.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Print the configuration as TOML with every key, defaults included
-    Show,
-    /// List the configurations that netvmd has applied, the latest first
-    History,
-    /// Apply a configuration from the history again
-    Rollback {
-        /// Its number in the history [default: the one before the last]
-        number: Option<u64>,
-        /// How
-        #[command(flatten)]
-        how: ApplyArgs,
-    },
-    /// Keep the change that `apply --confirm` made
-    Confirm,
-    /// Undo the change that `apply --confirm` made, now
-    Revert,
-}
-
-/// How a configuration is applied.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct ApplyArgs {
-    /// Do not ask before the change
-    #[arg(long, short)]
-    pub yes: bool,
-    /// Also write it to the configuration file of netvmd, for its next start; with --confirm, when it is confirmed
-    #[arg(long)]
-    pub save: bool,
-    /// Go back after this many seconds, unless `netvm config confirm` comes before
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub confirm: Option<u64>,
 }
 
 /// `netvm stats`.

@@ -235,6 +235,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "change.rs" => &["netvm config history"],
         "connections/draw.rs" => &["netvm conn list", "netvm conn targets"],
         "explain.rs" => &["netvm explain"],
+        "fleet/show.rs" => &["netvm fleet status"],
         "inspect/chain.rs" => &["netvm chain", "netvm group"],
         "inspect/live_port.rs" => &["netvm port live"],
         "inspect/nf.rs" => &["netvm nf"],
