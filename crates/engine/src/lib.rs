@@ -32,7 +32,7 @@ pub use ids::{
 };
 pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
-pub use manager::{Address, FlowVerdict, FlowView};
+pub use manager::{Address, FlowVerdict, FlowView, LocalAddresses};
 pub use manager::{
     AdmitError, ApplyError, BondMemberView, BondView, CaptureError, CaptureNames, CaptureSpec,
     CaptureStarted, ChainView, CoresError, Engine, EngineConnections, GroupError, GroupView, GuestShape,
@@ -45,7 +45,9 @@ pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
 pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
-pub use router::{PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState};
+pub use router::{
+    EvpnUpdate, PuntClass, PuntCounts, PuntReason, RouterInterfaceState, RouterState, UnknownNetwork,
+};
 pub use worker::trace::{Lost, NatEnd, NfVerdict, Origin, Step, TimedStep, TracedPacket, Translated};
 pub use worker::{
     ConnectionFilter, ConnectionView, FlowCounts, Hypothetical, LogEvent, NoPort, Restored, Span,

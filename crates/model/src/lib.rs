@@ -49,7 +49,7 @@ pub use port::{
     FRAME_HEADER, Forward, Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, LacpRate, MAX_MEMBERS,
     MAX_RESERVED, MemifConfig, MemifRole, OneQueue, PortConfig, PortKind, PortPolicy, QosConfig, QueueConfig,
     Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig, StormLimits, VhostDma, VhostMode,
-    VlanMode, VxlanConfig,
+    VlanMode, VxlanConfig, VxlanControl,
 };
 pub use router::nat::{
     AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,

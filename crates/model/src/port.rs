@@ -27,7 +27,7 @@ pub use policy::{
     AclDefault, Forward, Guard, MAX_RESERVED, PortPolicy, QosConfig, QueueConfig, StormLimits, VlanMode,
 };
 pub use source::SourceConfig;
-pub use vxlan::VxlanConfig;
+pub use vxlan::{VxlanConfig, VxlanControl};
 
 /// Ethernet's payload, and netvm's default.
 pub const DEFAULT_MTU: u16 = 1500;

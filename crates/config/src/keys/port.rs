@@ -174,7 +174,7 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
             table.key(name, address, Text(field::gateway, ToString::to_string));
         }
         KeyValue::Addresses(addresses) => {
-            table.key(name, addresses, OneOrMore(Text(field::gateway, ToString::to_string)));
+            table.key(name, addresses, UnlessDefault(OneOrMore(Text(field::gateway, ToString::to_string))));
         }
         KeyValue::Ports(ports) => {
             table.key(name, ports, List(ToPort, TEXTS));

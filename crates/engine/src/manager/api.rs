@@ -287,7 +287,7 @@ impl Engine {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         let views = self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers);
-        self.bonds.complete(&self.host, views)
+        self.bonds.complete(&self.host, views::with_vteps(views, &self.host, &self.routers))
     }
 
     /// Closes ports and opens them again, as their interface is another one. Those that cannot be opened stay closed.

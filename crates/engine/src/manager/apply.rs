@@ -13,6 +13,7 @@ use netvm_model::{EngineConfig, Host};
 use super::cores::{Cores, CoresError, StartError};
 use super::nfs::group::GroupState;
 use super::ports::{Changed, Configured, Tolerance};
+use super::publish;
 use super::resize::{self, Phase, Resize, connections::move_connections, flows::move_verdicts};
 use super::{Engine, GroupError, Notice};
 use crate::ids::{GroupId, WorkerId};
@@ -122,6 +123,7 @@ impl Engine {
         self.targets.follow(host);
         self.nfs.dismiss_unconfigured(host, &mut self.notices);
         self.rules.adopt(policy, self.workers.len(), &self.reaper);
+        self.follow_switching();
         self.connections.follow(host, tables, &mut self.workers);
         self.publisher().publish_in_order();
         let (ports, mut context) = self.ports_in_context();
@@ -131,6 +133,13 @@ impl Engine {
             self.follow_cores(cores, before_resize);
         }
         Ok(())
+    }
+
+    /// Adapts the switch's database to what EVPN says.
+    fn follow_switching(&mut self) {
+        if let Some(switching) = &self.rules.policy().switching {
+            self.routers.follow_switching(switching, publish::policy::now());
+        }
     }
 
     /// Refuses a change of the workers' cores that cannot be made while the engine runs; [`Engine::apply`] would, too.

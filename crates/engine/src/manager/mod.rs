@@ -57,6 +57,7 @@ mod workers;
 use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
+use crate::router::{EvpnUpdate, UnknownNetwork};
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use baselines::Baselines;
@@ -93,7 +94,7 @@ pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use views::connections::Found;
 pub use views::connections::{EngineConnections, SavedPart};
 use views::flows::Flows;
-pub use views::flows::{Address, FlowVerdict, FlowView};
+pub use views::flows::{Address, FlowVerdict, FlowView, LocalAddresses};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
 use views::readers::Readers;
@@ -321,5 +322,30 @@ impl Engine {
     #[must_use]
     pub fn live_flows(&self, id: InstanceId) -> usize {
         self.nfs.threads_of(id).map_or(0, |(role, nf_threads)| self.chains.live_flows(role, nf_threads))
+    }
+
+    /// Follows what EVPN says of a network. Addresses take effect at once; VTEPs with the next snapshot.
+    ///
+    /// # Errors
+    /// [`UnknownNetwork`]; nothing is changed.
+    pub fn update_evpn(&mut self, update: &EvpnUpdate) -> Result<(), UnknownNetwork> {
+        let switching = self.rules.policy().switching.as_ref();
+        if self.routers.update_evpn(update, &self.host, switching)? {
+            self.publisher().send_snapshots();
+        }
+        Ok(())
+    }
+
+    /// How many addresses of a network found no room in the switch's database or that of addresses behind VTEPs, since
+    /// the last call.
+    pub fn take_refused_addresses(&mut self, port: PortId) -> u64 {
+        self.routers.take_refused(port)
+    }
+
+    /// What L2 switching learns in the networks of EVPN ports; `None` without switching. It is out of date after
+    /// another configuration.
+    #[must_use]
+    pub fn local_addresses(&self) -> Option<LocalAddresses> {
+        LocalAddresses::of(&self.host, self.rules.policy())
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use netvm_model::{Action, Forward, Host, Output, PortConfig, SendsTo, VlanMode};
+use netvm_model::{Action, Forward, Host, Output, PortConfig, SendsTo, VlanMode, VxlanConfig};
 use netvm_policy::{Rule, Side};
 use netvm_switch::{
     Bridge, BridgePort, Fdb, FdbOptions, StormControl, StormLimits, TICKS_PER_SECOND, VlanPort, VlanSet,
@@ -67,7 +67,10 @@ impl Switching {
                 port.policy.split_horizon.as_ref().and_then(|name| groups.iter().position(|g| *g == name));
             let group = group.and_then(|n| NonZeroU16::new(u16::try_from(n + 1).unwrap_or(u16::MAX)));
             let vlan = vlan_of(&port.policy.vlan);
-            (port.id.0, BridgePort { vlan, group, limit: Some(port.policy.mac_limit), new_per_second: None })
+            // What is behind other servers, EVPN says; packets do not.
+            let is_evpn = port.kind.info().tunnel.is_some_and(VxlanConfig::is_evpn);
+            let limit = Some(if is_evpn { 0 } else { port.policy.mac_limit });
+            (port.id.0, BridgePort { vlan, group, limit, new_per_second: None })
         };
         let is_vlan_aware = ports.iter().any(|port| port.policy.vlan != VlanMode::Unaware);
         let limits = |port: &&PortConfig| {
@@ -124,6 +127,11 @@ impl Switching {
             // Without room for it, it is learned like those of hosts.
             let _ = self.fdb.add_static(*vlan, *mac, *port);
         }
+    }
+
+    /// The VLAN of packets without a tag that a port receives; `None`: it is not in the bridge, or refuses them.
+    pub(crate) fn vlan_of(&self, port: PortId) -> Option<u16> {
+        self.bridge.ingress(port.0, None)?.ok()
     }
 
     /// The numbers of the bridge's ports.

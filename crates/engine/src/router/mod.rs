@@ -23,6 +23,7 @@ pub(crate) use limits::UnresolvedLimit;
 pub(crate) use punt::PuntLimits;
 pub use punt::{PuntClass, PuntCounts, PuntReason};
 pub(crate) use shared::SharedPort;
+pub use tunnels::{EvpnUpdate, UnknownNetwork};
 pub(crate) use tunnels::{Tunnel, Tunnels, Vteps, source_hasher};
 
 /// The interfaces of a router on one port.

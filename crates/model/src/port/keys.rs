@@ -71,7 +71,7 @@ pub enum KeyValue<'a> {
     Router(&'a mut RouterId),
     /// An IP address of a host.
     Address(&'a mut IpAddr),
-    /// One or several of them.
+    /// One or several of them, or none without the key.
     Addresses(&'a mut Vec<IpAddr>),
     /// Other ports.
     Ports(&'a mut Vec<PortId>),

@@ -7,6 +7,19 @@ use netvm_wire::vxlan::{UDP_PORT, V4_HEADERS, V6_HEADERS, Vni};
 
 use super::FRAME_HEADER;
 use super::keys::{Key, KeyValue};
+use crate::words::words;
+
+/// Who says which VTEPs a network has, and what is behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VxlanControl {
+    /// The configuration has the VTEPs; addresses behind them are learned from their packets.
+    #[default]
+    Static,
+    /// BGP EVPN (RFC 7432, RFC 8365): what a routing daemon tells the kernel of the router's namespace.
+    Evpn,
+}
+
+words!(VxlanControl: "static" => Static, "evpn" => Evpn);
 
 /// The keys of a [`PortKind::Vxlan`](crate::PortKind::Vxlan).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +30,9 @@ pub struct VxlanConfig {
     pub router: RouterId,
     /// The address of this VTEP, one of the router.
     pub local: IpAddr,
-    /// The addresses of the remote VTEPs, of the same family.
+    /// Who says which remote VTEPs there are.
+    pub control: VxlanControl,
+    /// The addresses of the remote VTEPs, of the same family, with [`VxlanControl::Static`].
     pub remotes: Vec<IpAddr>,
     /// The UDP port of all VTEPs.
     pub udp_port: u32,
@@ -35,6 +50,7 @@ impl Default for VxlanConfig {
             vni: 1,
             router: RouterId::default(),
             local: Ipv4Addr::UNSPECIFIED.into(),
+            control: VxlanControl::default(),
             remotes: Vec::new(),
             udp_port: UDP_PORT.into(),
             ttl: 64,
@@ -53,6 +69,12 @@ impl VxlanConfig {
         headers as u16 + FRAME_HEADER
     }
 
+    /// Whether EVPN says which VTEPs there are, and which addresses are behind them.
+    #[must_use]
+    pub const fn is_evpn(&self) -> bool {
+        matches!(self.control, VxlanControl::Evpn)
+    }
+
     pub(super) fn keys(&mut self) -> Vec<Key<'_>> {
         let vni = KeyValue::Number(&mut self.vni, 0..=Vni::MAX.into());
         let router = KeyValue::Router(&mut self.router);
@@ -66,11 +88,8 @@ impl VxlanConfig {
                 router,
             ),
             Key::required("local", "give an address of that router, such as `local = \"192.0.2.1\"`", local),
-            Key::required(
-                "remote",
-                "give the addresses of the other VTEPs, such as `remote = \"192.0.2.2\"`",
-                remotes,
-            ),
+            Key::new("control", KeyValue::SparseWord(&mut self.control)),
+            Key::new("remote", remotes),
             Key::new("udp_port", KeyValue::Number(&mut self.udp_port, 1..=u16::MAX.into())),
             Key::new("ttl", KeyValue::Number(&mut self.ttl, 1..=u8::MAX.into())),
             Key::new("dscp", KeyValue::OptionalNumber(&mut self.dscp, 0..=63)),

@@ -212,7 +212,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         share: None,
         bond: view.bond.as_ref().map(|bond| bond_info(host, bond)),
         tx_queues: view.queues.iter().map(queue_info).collect(),
-        tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel)),
+        tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel, view)),
     } });
     PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), ..info }
 }
@@ -254,12 +254,12 @@ fn share_info(host: &Host, port: &PortConfig, view: &PortView) -> ShareInfo {
     }
 }
 
-fn tunnel_info(host: &Host, tunnel: &VxlanConfig) -> TunnelInfo {
+fn tunnel_info(host: &Host, tunnel: &VxlanConfig, view: &PortView) -> TunnelInfo {
     TunnelInfo {
         vni: tunnel.vni,
         router: host.router(tunnel.router).map_or_else(String::new, |router| router.name.clone()),
         local: tunnel.local.to_string(),
-        remote: tunnel.remotes.iter().map(ToString::to_string).collect(),
+        remote: view.vteps.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! configuration no longer has them. They outlive netvmd; the next one takes them over with their routes, neighbours
 //! and daemons.
 
+mod evpn;
 mod follow;
 mod health;
 mod kernel;
@@ -29,6 +30,7 @@ use netvm_wire::IpNet;
 use crate::engine_thread::{EngineHandle, PortsClosed};
 use crate::grace::{Expedited, GracePeriods};
 use crate::runtime::{blocking, lock};
+pub use evpn::DeviceError;
 use follow::{Follower, NetlinkSockets, ToFollow};
 use health::Targets;
 use links::{Ipv6Disabled, LinkError};
@@ -61,6 +63,14 @@ pub enum RouterError {
     /// An interface failed.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The devices of a network with EVPN failed.
+    #[error("router {router}: {source}")]
+    Evpn {
+        /// The router's name.
+        router: String,
+        /// The reason.
+        source: DeviceError,
+    },
     /// A static route failed.
     #[error("router {router}: {source}")]
     Route {
@@ -92,6 +102,7 @@ pub enum RouterError {
 /// The virtual routers.
 #[derive(Debug)]
 pub struct Routers {
+    engine: EngineHandle,
     made: Arc<Mutex<BTreeMap<String, ManagedRouter>>>,
     /// MTUs of the ports' interfaces.
     mtus: Mutex<Mtus>,
@@ -117,7 +128,8 @@ impl Routers {
             made,
             mtus: Mutex::default(),
             ipv6_disabled: Arc::default(),
-            follower: Follower::start(engine)?,
+            follower: Follower::start(engine.clone())?,
+            engine,
             grace_periods: GracePeriods::new(record_lock),
             folder: run_dir.join(FOLDER),
             waiting: Mutex::default(),
@@ -186,12 +198,14 @@ impl Routers {
         self.forget(|name, _| find(host, name).is_none()).await;
         for router in &host.routers {
             if let Some(made) = lock(&self.made).get_mut(&router.name)
-                && let Err(error) = self.follow(made, router)
+                && let Err(error) = self.follow(made, router, host)
             {
                 tracing::error!("router {}: cannot follow its kernel: {error}", router.name);
             }
             self.follower.set_targets(router.id, vteps_of(host, router.id));
         }
+        // An error means that the engine has ended.
+        self.follower.set_local(self.engine.call(|engine| engine.local_addresses()).await.ok().flatten());
         let (made, folder, wanted) = (Arc::clone(&self.made), self.folder.clone(), self.desired(host));
         let ipv6_disabled = Arc::clone(&self.ipv6_disabled);
         blocking(move || {
@@ -220,7 +234,7 @@ impl Routers {
         }
     }
 
-    fn follow(&self, made: &mut ManagedRouter, router: &RouterConfig) -> io::Result<()> {
+    fn follow(&self, made: &mut ManagedRouter, router: &RouterConfig, host: &Host) -> io::Result<()> {
         made.is_inherited = false;
         if made.followed.is_none() {
             let (id, interfaces) = of_engine(router);
@@ -236,6 +250,8 @@ impl Routers {
             });
             made.followed = Some((id, interfaces));
         }
+        let networks = evpn::find(&made.namespace, evpn::Network::all(host, router.id))?;
+        self.follower.set_networks(router.id, networks);
         Ok(())
     }
 

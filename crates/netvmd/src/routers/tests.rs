@@ -15,11 +15,11 @@ use super::static_routes;
 use netvm_netlink::{ReadOutcome, Requests};
 
 /// A namespace that is removed on drop, with its interfaces.
-struct TestNamespace(Option<Namespace>);
+pub(super) struct TestNamespace(Option<Namespace>);
 
 impl TestNamespace {
     /// `None` if this user cannot create namespaces.
-    fn new(name: &str) -> Option<Self> {
+    pub(super) fn new(name: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIP: only root can create namespaces");
             return None;
@@ -29,18 +29,25 @@ impl TestNamespace {
         Some(Self(Some(namespace)))
     }
 
-    fn namespace(&self) -> &Namespace {
+    pub(super) fn namespace(&self) -> &Namespace {
         self.0.as_ref().unwrap()
     }
 
-    fn ip(&self, words: &str) -> String {
+    pub(super) fn ip(&self, words: &str) -> String {
         let name = self.namespace().name();
         let output = Command::new("ip").args(["-n", name]).args(words.split(' ')).output().unwrap();
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn sockets(&self) -> NetlinkSockets {
+    /// Whether a line of the forwarding databases begins so.
+    pub(super) fn bridge_has(&self, entry: &str) -> bool {
+        let name = self.namespace().name();
+        let output = Command::new("bridge").args(["-n", name, "fdb", "show"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().any(|line| line.starts_with(entry))
+    }
+
+    pub(super) fn sockets(&self) -> NetlinkSockets {
         NetlinkSockets::open(self.namespace()).unwrap()
     }
 }

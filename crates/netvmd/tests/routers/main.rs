@@ -5,6 +5,7 @@ mod beside_kernel;
 mod churn;
 #[path = "../common/mod.rs"]
 mod common;
+mod evpn;
 mod frr;
 mod links;
 mod many;

@@ -5,7 +5,7 @@
 //! +----------------------------------------------+---+-------------+--------+
 //! | tag                                          | s |    port     | stamp  |
 //! +----------------------------------------------+---+-------------+--------+
-//! s: the entry is in the secondary bucket of its key.   stamp: 0 empty, 1 to 62 last seen, 63 static
+//! s: the entry is in the secondary bucket of its key.   stamp: 0 empty, 1 to 61 last seen, 62 external, 63 static
 //! ```
 
 use super::MAX_PORTS;
@@ -21,8 +21,10 @@ const STAMP_MASK: u64 = (1 << PORT_SHIFT) - 1;
 const _: () = assert!(MAX_PORTS as u64 <= PORT_MASK + 1);
 /// Stamp of static entries.
 pub(super) const STATIC: u8 = STAMP_MASK as u8;
+/// Stamp of entries that a control plane has said.
+pub(super) const EXTERNAL: u8 = STATIC - 1;
 /// Learned entries are stamped with the time in units, modulo this, plus 1.
-const PERIOD: u32 = STATIC as u32 - 1;
+const PERIOD: u32 = EXTERNAL as u32 - 1;
 /// The maximum age is `1 << UNITS_LOG` units, or up to twice as many.
 const UNITS_LOG: u32 = 4;
 /// A stamp at most this many units ahead comes from a thread whose clock runs ahead.
@@ -45,6 +47,10 @@ impl Entry {
         Self::new_learned(pair, is_secondary, port, STATIC)
     }
 
+    pub const fn new_external(pair: &BucketPair, is_secondary: bool, port: u16) -> Self {
+        Self::new_learned(pair, is_secondary, port, EXTERNAL)
+    }
+
     /// The same key with another port and stamp.
     #[inline]
     pub const fn with(self, port: u16, stamp: u8) -> Self {
@@ -62,8 +68,13 @@ impl Entry {
     }
 
     #[inline]
+    pub const fn is_external(self) -> bool {
+        self.stamp() == EXTERNAL
+    }
+
+    #[inline]
     pub const fn is_learned(self) -> bool {
-        !self.is_empty() && !self.is_static()
+        !self.is_empty() && self.stamp() < EXTERNAL
     }
 
     #[inline]
@@ -190,10 +201,10 @@ mod tests {
     fn an_entry_returns_the_fields_it_was_made_of() {
         let pair = BucketPair { primary: 1, secondary: 2, tag: (1 << TAG_BITS) - 1 };
         for is_secondary in [false, true] {
-            let entry = Entry::new_learned(&pair, is_secondary, 1023, 62);
+            let entry = Entry::new_learned(&pair, is_secondary, 1023, 61);
             assert_eq!(
                 (entry.tag(), entry.is_secondary(), entry.port(), entry.stamp()),
-                (pair.tag, is_secondary, 1023, 62)
+                (pair.tag, is_secondary, 1023, 61)
             );
             assert!(
                 entry.is_learned()
@@ -202,7 +213,9 @@ mod tests {
             );
             let fixed = Entry::new_static(&pair, is_secondary, 7);
             assert!(fixed.is_static() && !fixed.is_learned() && fixed.port() == 7 && fixed.tag() == pair.tag);
-            assert_eq!(fixed.with(1023, 62), entry);
+            assert_eq!(fixed.with(1023, 61), entry);
+            let said = Entry::new_external(&pair, is_secondary, 7);
+            assert!(said.is_external() && !said.is_learned() && !said.is_static() && said.port() == 7);
         }
         assert!(Entry::EMPTY.is_empty());
     }

@@ -5,7 +5,7 @@
 
 use netvm_wire::MacAddr;
 
-use super::entry::{Ageing, Entry, STATIC, key};
+use super::entry::{Ageing, EXTERNAL, Entry, STATIC, key};
 use super::limits::{PortLimits, reserve};
 use super::mix::{BucketPair, FdbKey};
 use super::{Fdb, MAX_PORTS, WAYS};
@@ -77,8 +77,9 @@ impl Fdb {
     #[inline]
     pub fn learn_at(&self, key: FdbKey, port: u16, now: u32) -> Learned {
         let ages = Entry::EMPTY.with(port, self.ageing.stamp(now));
-        let stays = Entry::EMPTY.with(port, STATIC);
-        let is_known = |word| (word == ages || word == stays) && usize::from(port) < MAX_PORTS;
+        let [said, stays] = [EXTERNAL, STATIC].map(|stamp| Entry::EMPTY.with(port, stamp));
+        let is_known =
+            |word| (word == ages || word == stays || word == said) && usize::from(port) < MAX_PORTS;
         let first = self.search_first(key);
         if is_known(first) {
             return Learned::Known;

@@ -1,4 +1,4 @@
-//! Control plane of the forwarding database: ageing, flushing, static entries and listing.
+//! Control plane of the forwarding database: ageing, flushing, static and external entries, and listing.
 
 use netvm_wire::MacAddr;
 use thiserror::Error;
@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::entry::Entry;
 use super::learn::Learned;
 use super::limits::reserve;
-use super::mix::BucketPair;
+use super::mix::{BucketPair, FdbKey};
 use super::{Fdb, MAX_PORTS, WAYS};
 use crate::sync::Ordering;
 
@@ -19,8 +19,10 @@ pub struct Binding {
     pub mac: MacAddr,
     /// The port.
     pub port: u16,
-    /// Ticks since the address was last seen, to 1/16 of the ageing time; `None` for a static entry.
+    /// Ticks since the address was last seen, to 1/16 of the ageing time; `None` for one that was not learned.
     pub idle: Option<u32>,
+    /// A control plane has said it: [`Fdb::add_external`].
+    pub is_external: bool,
 }
 
 /// Addresses that came to a port from other ports, or tried to.
@@ -54,7 +56,8 @@ pub enum StaticError {
     Port(u16),
     /// Static entries have reached half of the capacity.
     #[error(
-        "the forwarding database already has {0} static addresses, half of its capacity: raise the capacity"
+        "the forwarding database already has {0} static addresses, or such of a control plane, half of its capacity: raise \
+         the capacity"
     )]
     TooMany(u32),
     /// Static entries fill both buckets of the address.
@@ -132,12 +135,34 @@ impl Fdb {
         self.sweep_all(|entry| !entry.is_empty() && !keep(entry.port()))
     }
 
-    /// Binds an address of a VLAN to a port. The entry replaces what was learned of the address, does not move or age,
-    /// and does not count against limits.
+    /// Binds an address of a VLAN to a port. The entry replaces what was learned or said of the address, does not move
+    /// or age, and does not count against limits.
     ///
     /// # Errors
     /// [`StaticError`].
     pub fn add_static(&self, vlan: u16, mac: MacAddr, port: u16) -> Result<(), StaticError> {
+        self.bind(self.mixer.hash(vlan, mac), port, Entry::new_static).map(drop)
+    }
+
+    /// Notes that a control plane has said behind which port an address of a VLAN is. The entry replaces what was
+    /// learned of it and does not age, but another port that sends from the address takes it. Returns false, and
+    /// changes nothing, if the address is bound by a static entry.
+    ///
+    /// # Errors
+    /// [`StaticError`].
+    pub fn add_external(&self, vlan: u16, mac: MacAddr, port: u16) -> Result<bool, StaticError> {
+        self.bind(self.mixer.hash(vlan, mac), port, Entry::new_external)
+    }
+
+    /// Binds an address by an entry that `make` makes. An external one does not replace a static one: false then.
+    fn bind(
+        &self,
+        key: FdbKey,
+        port: u16,
+        make: impl Fn(&BucketPair, bool, u16) -> Entry,
+    ) -> Result<bool, StaticError> {
+        let pair = self.mixer.bucket_pair(key);
+        let (_, mac) = self.mixer.key(pair.primary, pair.tag);
         if mac.is_multicast() || mac == MacAddr::ZERO {
             return Err(StaticError::NotUnicast(mac));
         }
@@ -145,29 +170,41 @@ impl Fdb {
             return Err(StaticError::Port(port));
         }
         let most = (self.options.capacity / 2).max(1);
-        let pair = self.mixer.bucket_pair(self.mixer.hash(vlan, mac));
         loop {
             let scan = self.scan_buckets(&pair, port, 0);
             let target = scan.entry.or_else(|| scan.empty(&pair)).or_else(|| self.learned_victim(&pair));
             let (at, old) = target.ok_or(StaticError::Full(mac))?;
+            let new = make(&pair, at.0 == pair.secondary, port);
+            if new.is_external() && old.is_static() {
+                return Ok(false);
+            }
             // `replace` releases a static entry that this one overwrites.
-            if !reserve(&self.statics, if old.is_static() { u32::MAX } else { most }) {
+            let has_place = old.is_static() || old.is_external();
+            if !reserve(&self.statics, if has_place { u32::MAX } else { most }) {
                 return Err(StaticError::TooMany(most));
             }
-            let new = Entry::new_static(&pair, at.0 == pair.secondary, port);
             if self.replace(at, old, new).is_err() {
                 self.statics.fetch_sub(1, Ordering::Relaxed);
             } else if self.keep_first(&pair, at) {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
 
     /// Removes a static entry and returns whether there was one.
     pub fn remove_static(&self, vlan: u16, mac: MacAddr) -> bool {
-        let pair = self.mixer.bucket_pair(self.mixer.hash(vlan, mac));
+        self.unbind(self.mixer.hash(vlan, mac), Entry::is_static)
+    }
+
+    /// Removes what a control plane has said of an address, unless another port has taken it; returns whether it did.
+    pub fn remove_external(&self, vlan: u16, mac: MacAddr, port: u16) -> bool {
+        self.unbind(self.mixer.hash(vlan, mac), |entry| entry.is_external() && entry.port() == port)
+    }
+
+    fn unbind(&self, key: FdbKey, is_it: impl Fn(Entry) -> bool) -> bool {
+        let pair = self.mixer.bucket_pair(key);
         match self.scan_buckets(&pair, 0, 0).entry {
-            Some((at, entry)) => entry.is_static() && self.replace(at, entry, Entry::EMPTY).is_ok(),
+            Some((at, entry)) => is_it(entry) && self.replace(at, entry, Entry::EMPTY).is_ok(),
             None => false,
         }
     }
@@ -183,7 +220,7 @@ impl Fdb {
                 }
                 let (vlan, mac) = self.key_at(bucket, entry);
                 let idle = entry.is_learned().then(|| self.ageing.ticks_idle(entry, stamp));
-                Some(Binding { vlan, mac, port: entry.port(), idle })
+                Some(Binding { vlan, mac, port: entry.port(), idle, is_external: entry.is_external() })
             })
         })
     }
@@ -221,5 +258,78 @@ impl Fdb {
             }
         }
         count
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::fdb::FdbOptions;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
+    const LOCAL: u16 = 1;
+    const TUNNEL: u16 = 9;
+
+    fn fdb() -> Fdb {
+        let fdb = Fdb::new(FdbOptions::with_capacity(64)).unwrap();
+        // A port behind which only a control plane knows addresses.
+        fdb.set_limit(TUNNEL, 0);
+        fdb
+    }
+
+    fn kind(fdb: &Fdb, now: u32) -> Option<(u16, bool, bool)> {
+        let found: Vec<_> = fdb.entries(now).collect();
+        assert!(found.len() <= 1 && found.iter().all(|one| (one.vlan, one.mac) == (5, MAC)), "{found:?}");
+        found.first().map(|one| (one.port, one.is_external, one.idle.is_some()))
+    }
+
+    #[test]
+    fn what_a_control_plane_says_moves_from_and_to_ports_and_does_not_age() {
+        let (fdb, old) = (fdb(), 10 * 300 * 10);
+        assert_eq!(fdb.learn(5, MAC, LOCAL, 0), Learned::New);
+        let before = (fdb.port_generation(LOCAL), fdb.changes());
+        assert_eq!(fdb.add_external(5, MAC, TUNNEL), Ok(true));
+        assert_eq!((fdb.lookup(5, MAC, 0), fdb.len(), fdb.count(LOCAL)), (Some(TUNNEL), 0, 0));
+        assert_ne!(fdb.port_generation(LOCAL), before.0, "cached lookups of the port are out of date");
+        assert_ne!(fdb.changes(), before.1);
+        // Its own packets change nothing, nor does time.
+        assert_eq!(fdb.learn(5, MAC, TUNNEL, 1), Learned::Known);
+        assert_eq!(fdb.age(old, fdb.buckets()), 0);
+        assert_eq!(kind(&fdb, old), Some((TUNNEL, true, false)));
+        assert_eq!(fdb.flush_port(TUNNEL), 0);
+        // It comes to a port that sends from it, and the control plane says so later.
+        assert_eq!(fdb.learn(5, MAC, LOCAL, old), Learned::Moved { from: TUNNEL });
+        assert_eq!(kind(&fdb, old), Some((LOCAL, false, true)));
+        assert!(!fdb.remove_external(5, MAC, TUNNEL), "the port has taken it");
+        assert_eq!(fdb.lookup(5, MAC, old), Some(LOCAL));
+        // The tunnel does not take it back by packets.
+        assert_eq!(fdb.learn(5, MAC, TUNNEL, old), Learned::LimitReached);
+        assert_eq!(fdb.add_external(5, MAC, TUNNEL), Ok(true));
+        assert!(fdb.remove_external(5, MAC, TUNNEL) && kind(&fdb, old).is_none());
+        assert_eq!((fdb.statics.load(Ordering::Relaxed), fdb.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_static_address_stays_where_it_is_and_room_is_bounded() {
+        let fdb = fdb();
+        fdb.add_static(5, MAC, LOCAL).unwrap();
+        let before = fdb.changes();
+        assert_eq!(fdb.add_external(5, MAC, TUNNEL), Ok(false));
+        assert!(!fdb.remove_external(5, MAC, LOCAL) && fdb.changes() == before);
+        assert_eq!(kind(&fdb, 0), Some((LOCAL, false, false)));
+        // A static entry takes the place of what was said.
+        assert!(fdb.remove_static(5, MAC));
+        fdb.add_external(5, MAC, TUNNEL).unwrap();
+        fdb.add_static(5, MAC, LOCAL).unwrap();
+        assert_eq!((kind(&fdb, 0), fdb.statics.load(Ordering::Relaxed)), (Some((LOCAL, false, false)), 1));
+        let other = |n: u8| fdb.add_external(5, MacAddr([2, 0, 0, 0, 1, n]), TUNNEL);
+        assert!((0..31).all(|n| other(n) == Ok(true)));
+        assert_eq!(other(31), Err(StaticError::TooMany(32)));
+        assert_eq!(other(3), Ok(true), "it is there already");
+        assert_eq!(
+            fdb.add_external(5, MacAddr([1; 6]), TUNNEL),
+            Err(StaticError::NotUnicast(MacAddr([1; 6])))
+        );
     }
 }

@@ -8,6 +8,9 @@
 //! Workers that learn an address at the same time may write it twice. Each looks again after writing, behind a fence,
 //! so at least one sees both entries; the first one stays.
 //!
+//! Static entries neither age nor move. What a control plane says of addresses behind other switches does not age, and
+//! moves to a port that sends from the address.
+//!
 //! Limits bound what one port can do to others: a number of addresses, a quota of new addresses a second and a quota of
 //! moves a second. An address that moved is held down for a second: a claim of another port waits until
 //! [`Fdb::settle_claims`], unless the address's port sends from it before. In full buckets, only expired entries and
@@ -124,7 +127,10 @@ pub struct Fdb {
     port_generations: Box<[AtomicU32]>,
     generation: AtomicU32,
     learned: AtomicU32,
+    /// Static and external entries.
     statics: AtomicU32,
+    /// Counts entries that came, went or moved.
+    changes: AtomicU32,
     sweep: AtomicU32,
     hold: HoldDown,
 }
@@ -159,6 +165,7 @@ impl Fdb {
             generation: AtomicU32::new(0),
             learned: AtomicU32::new(0),
             statics: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
             sweep: AtomicU32::new(0),
             hold: HoldDown::new(options.hold),
         }
@@ -241,6 +248,12 @@ impl Fdb {
         self.port_generations.get(usize::from(port)).map_or(0, |count| count.load(Ordering::Acquire))
     }
 
+    /// Changes whenever an address is added, moves or is removed.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Number of learned addresses behind a port. Expired ones count until they are swept.
     #[must_use]
     pub fn count(&self, port: u16) -> u32 {
@@ -296,9 +309,10 @@ impl Fdb {
         slot.compare_exchange(old.0, new.0, Ordering::Relaxed, Ordering::Relaxed).map_err(Entry)?;
         if old.is_learned() {
             self.release(old.port());
-        } else if old.is_static() {
+        } else if !old.is_empty() {
             self.statics.fetch_sub(1, Ordering::Relaxed);
         }
+        self.changes.fetch_add(1, Ordering::Release);
         let stays = new.has(old.0 >> 16) && new.port() == old.port() && !new.is_empty();
         if !old.is_empty() && !stays {
             self.bump_generation(old.port());

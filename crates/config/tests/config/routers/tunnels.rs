@@ -63,6 +63,9 @@ fn what_cannot_be_a_tunnel_is_refused_with_a_remedy() {
         ("\"192.0.2.2\", ", "\"2001:db8::2\", ", "bad_value", "one family"),
         ("\"192.0.2.2\", ", "\"224.0.0.1\", ", "bad_value", "unicast"),
         ("[\"192.0.2.2\", \"192.0.2.3\"]", "[]", "bad_value", "at least one"),
+        ("remote = [\"192.0.2.2\", \"192.0.2.3\"]\n", "", "missing_key", "control = \"evpn\""),
+        ("remote =", "control = \"bgp\"\nremote =", "bad_value", "evpn"),
+        ("remote =", "control = \"evpn\"\nremote =", "conflict", "remove `remote`"),
         ("remote =", "dscp = 64\nremote =", "bad_value", "from 0 to 63"),
         ("remote =", "mtu = 1451\nremote =", "bad_value", "1450"),
         ("local = \"192.0.2.1\"", "local = \"192.0.2.9\"", "unused", "ip address"),
@@ -80,4 +83,35 @@ fn what_cannot_be_a_tunnel_is_refused_with_a_remedy() {
     assert_eq!(found(&twice), [(Kind::Duplicate, line_of(&twice, "remote = \"192.0.2.4\"") - 3)]);
     let narrow = format!("{TEXT}[[group]]\nname = \"g\"\nheadroom = 52\n");
     assert!(findings(&narrow).iter().any(|finding| is(finding, "buffer_size", "at least 54")), "{narrow}");
+}
+
+#[test]
+fn with_evpn_a_network_is_one_vlan_and_one_device() {
+    let text = edited(TEXT, "remote = [\"192.0.2.2\", \"192.0.2.3\"]\n", "control = \"evpn\"\n");
+    let host = host(&text);
+    let tunnel = host.ports[1].kind.info().tunnel.unwrap();
+    assert!(tunnel.is_evpn() && tunnel.remotes.is_empty() && found(&text).is_empty());
+    let again = netvm_config::parse("again", &netvm_config::to_toml(&host)).unwrap().host;
+    assert_eq!(again, host);
+    let trunk = edited(&text, "control", "vlan = { trunk = [\"1-9\"] }\ncontrol");
+    let [finding] = &findings(&trunk)[..] else { panic!("{:?}", findings(&trunk)) };
+    assert!(is(finding, "bad_value", "access"), "{finding:?}");
+    let second = |keys: &str| {
+        format!(
+            "{text}[[port]]\nname = \"second\"\nkind = \"vxlan\"\ncontrol = \"evpn\"\nrouter = \"edge\"\n\
+             forward = {{ normal = true }}\n{keys}"
+        )
+    };
+    let apart = "vlan = { access = 7 }\n";
+    let good = second(&format!("{apart}vni = 101\nlocal = \"192.0.2.1\"\n"));
+    assert!(found(&good).is_empty(), "{:?}", found(&good));
+    // Two addresses of the router do not help: its kernel has one device for a VNI.
+    for (keys, remedy) in [
+        (format!("{apart}vni = 100\nlocal = \"2001:db8::1\"\n"), "another `vni`"),
+        ("vni = 101\nlocal = \"192.0.2.1\"\n".to_owned(), "a VLAN is one VNI"),
+    ] {
+        let findings = findings(&second(&keys));
+        let [finding] = &findings[..] else { panic!("{keys}: {findings:?}") };
+        assert!(is(finding, "duplicate", remedy), "{finding:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What is told of ports.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use netvm_clock as clock;
@@ -55,6 +56,8 @@ netvm_counters::port! { fields! {
         pub is_open: bool,
         /// What carries its packets, if it is a bond.
         pub bond: Option<BondView>,
+        /// The other servers to which its tunnels lead now.
+        pub vteps: Vec<IpAddr>,
         /// Its interface, for ports that have one.
         pub interface: Option<InterfaceView>,
         /// Whether a capture has been read to its end; `None` for other ports.
@@ -213,6 +216,7 @@ fn closed_view(id: PortId, sums: PortSums) -> PortView {
         switching: SwitchingView::default(),
         is_open: false,
         bond: None,
+        vteps: Vec::new(),
         interface: None,
         done: None,
         fault: None,

@@ -1,21 +1,23 @@
 //! Virtual routers. In: route updates from the control plane. Out: forwarding tables for the workers' snapshots.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
 use netvm_counters::{fields, filled};
-use netvm_model::{Host, Rate, RouterConfig, RouterId, RouterInterface};
+use netvm_model::{Host, PortConfig, Rate, RouterConfig, RouterId, RouterInterface};
 use netvm_router::{Tables, Update};
 use netvm_switch::PolicerError;
 
 use super::baselines::Baselines;
 use super::workers::Workers;
 use crate::ids::PortId;
+use crate::policy::Switching;
 use crate::router::{
-    Ingress, InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState, SharedPort,
-    UnresolvedLimit, Vteps,
+    EvpnUpdate, Ingress, InterfacePath, PuntCounts, PuntLimits, PuntReason, RouterPath, RouterState,
+    SharedPort, UnknownNetwork, UnresolvedLimit, Vteps,
 };
 
 mod builder;
@@ -171,6 +173,38 @@ impl Routers {
         let state = self.states.get(&router).ok_or(UnknownRouter(router))?;
         self.builder.change(state.ticket, update);
         Ok(())
+    }
+
+    /// Follows EVPN, in the switch's database, too. Returns whether snapshots have to follow.
+    pub(crate) fn update_evpn(
+        &mut self,
+        update: &EvpnUpdate,
+        host: &Host,
+        switching: Option<&Switching>,
+    ) -> Result<bool, UnknownNetwork> {
+        let has_changed = self.vteps.update(update, host)?;
+        if let Some(switching) = switching {
+            self.vteps.networks_mut().switch(switching, update);
+        }
+        if has_changed {
+            self.fill(host);
+        }
+        Ok(has_changed)
+    }
+
+    /// Adapts the switch's database to what EVPN says, after another configuration.
+    pub(crate) fn follow_switching(&mut self, switching: &Switching, tick: u32) {
+        self.vteps.networks_mut().switch_all(switching, tick);
+    }
+
+    /// How many addresses of a network found no room, since the last call.
+    pub(crate) fn take_refused(&mut self, port: PortId) -> u64 {
+        self.vteps.networks_mut().take_refused(port)
+    }
+
+    /// The other servers to which a port's tunnels lead.
+    pub(crate) fn remotes_of(&self, port: &PortConfig) -> Vec<IpAddr> {
+        self.vteps.remotes_of(port)
     }
 
     /// Replaces what a router's namespace says of its interfaces. Snapshots have to follow.

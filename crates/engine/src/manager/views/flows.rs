@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use netvm_model::SteerTo;
+use netvm_model::{Host, PortConfig, SteerTo};
 use netvm_policy::RuleId;
-use netvm_switch::TICKS_PER_SECOND;
+use netvm_switch::{Fdb, TICKS_PER_SECOND};
 use netvm_wire::{FlowKey, MacAddr};
 
 use super::readers::Readers;
@@ -59,6 +59,41 @@ pub struct Address {
     pub mac: MacAddr,
     /// Its port.
     pub port: PortId,
+}
+
+/// What L2 switching learns in the networks of EVPN ports, for another thread. It reads the switch's database itself.
+#[derive(Clone, Debug)]
+pub struct LocalAddresses {
+    fdb: Arc<Fdb>,
+    /// The VLAN of each network, and its port.
+    networks: Vec<(u16, PortId)>,
+}
+
+impl LocalAddresses {
+    pub(crate) fn of(host: &Host, policy: &Policy) -> Option<Self> {
+        let switching = policy.switching.as_ref()?;
+        let is_evpn =
+            |port: &&PortConfig| port.kind.info().tunnel.is_some_and(netvm_model::VxlanConfig::is_evpn);
+        let network = |port: &PortConfig| Some((switching.vlan_of(port.id)?, port.id));
+        let networks = host.ports.iter().filter(is_evpn).filter_map(network).collect();
+        Some(Self { fdb: Arc::clone(&switching.fdb), networks })
+    }
+
+    /// Changes whenever an address comes, goes or moves.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.fdb.changes()
+    }
+
+    /// The addresses that ports of this host have sent from, each with the EVPN port of its network. Reads the whole
+    /// database.
+    pub fn learned(&self) -> impl Iterator<Item = (PortId, MacAddr)> {
+        let learned = self.fdb.entries(now()).filter(|entry| entry.idle.is_some());
+        learned.filter_map(|entry| {
+            let (_, port) = self.networks.iter().find(|(vlan, _)| *vlan == entry.vlan)?;
+            (entry.port != port.0).then_some((*port, entry.mac))
+        })
+    }
 }
 
 /// The flows that were found so far.

@@ -16,9 +16,10 @@ pub(crate) mod trace;
 use super::baselines::{Baselines, ChainSums};
 use super::memory::Memories;
 use super::nfs::Nfs;
-use super::ports::Ports;
+use super::ports::{PortView, Ports};
 use super::publish::Chains;
 use super::resize::Resizes;
+use super::routers::Routers;
 use super::workers::Workers;
 use crate::counters::{DropCounts, Stage, WorkerCounters};
 use crate::ids::{ChainId, GroupId, MemoryId, WorkerId};
@@ -148,4 +149,12 @@ pub(super) fn stages(workers: &Workers) -> Vec<StageView> {
         cycles: workers.sum(|c| c.stages[stage as usize].cycles.get()),
     };
     Stage::ALL.into_iter().map(view).collect()
+}
+
+/// Adds the other servers to which tunnels of ports lead now.
+pub(crate) fn with_vteps(mut ports: Vec<PortView>, host: &Host, routers: &Routers) -> Vec<PortView> {
+    for view in &mut ports {
+        view.vteps = host.port(view.id).map_or_else(Vec::new, |port| routers.remotes_of(port));
+    }
+    ports
 }

@@ -4,11 +4,17 @@
 //! Of a network with several remote VTEPs, a forwarding database says behind which of them a MAC address is: the one
 //! that it has last sent from. One database is for all tunnels: its VLAN is the number of the port, and its port the
 //! number of the VTEP, which all tunnels share and which a VTEP keeps as long as the configuration has it.
+//!
+//! Of a network with EVPN, a control plane says which VTEPs there are, and what is behind them ([`evpn`]): nothing is
+//! learned from packets.
 
+mod evpn;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use netvm_model::{Host, PortConfig, RouterId, VxlanConfig};
@@ -17,6 +23,8 @@ use netvm_wire::vxlan::{V4_HEADERS, V6_HEADERS, Vni};
 use netvm_wire::{Address, FlowHasher};
 
 use crate::ids::PortId;
+pub use evpn::{EvpnUpdate, UnknownNetwork};
+use evpn::{Networks, VtepSet};
 
 /// Bytes of Ethernet's header.
 const ETHERNET: u32 = 14;
@@ -35,8 +43,12 @@ pub(crate) struct Tunnel {
     pub(crate) port: PortId,
     pub(crate) vni: Vni,
     pub(crate) local: Address,
-    /// In the order of the configuration.
+    /// In the order of the configuration; with EVPN, those that get floods first.
     pub(crate) remotes: Box<[Vtep]>,
+    /// So many of them get floods.
+    pub(crate) floods: usize,
+    /// EVPN says what is behind them.
+    pub(crate) is_evpn: bool,
     pub(crate) udp_port: u16,
     pub(crate) ttl: u8,
     /// DSCP of the outer packet; `None`: the inner one's.
@@ -136,40 +148,92 @@ pub(crate) struct Vteps {
     /// Made with the first tunnel.
     addresses: Option<Arc<Fdb>>,
     tunnels: BTreeMap<RouterId, Arc<Tunnels>>,
+    /// What EVPN says of networks.
+    networks: Networks,
 }
 
 impl Vteps {
     /// Follows a new host: VTEPs that it has no longer lose their numbers and addresses.
     pub(crate) fn follow(&mut self, host: &Host) {
-        let tunnels = || host.ports.iter().filter_map(|port| port.kind.info().tunnel);
-        let wanted = || tunnels().flat_map(|tunnel| &tunnel.remotes).map(|remote| Address::from(*remote));
-        let (before, all) = (self.numbers.len(), wanted().collect::<std::collections::BTreeSet<_>>());
-        self.numbers.retain(|address, _| all.contains(address));
-        if before > self.numbers.len()
-            && let Some(addresses) = &self.addresses
-        {
-            addresses.retain_ports(|number| self.numbers.values().any(|used| *used == number));
-        }
-        for address in all {
-            if !self.numbers.contains_key(&address) {
-                let is_free = |number: &u16| !self.numbers.values().any(|used| used == number);
-                // Further ones have no number, and no tunnel to them.
-                let Some(number) = (0..MAX_PORTS as u16).find(is_free) else { break };
-                self.numbers.insert(address, number);
-            }
-        }
+        self.networks.follow(host);
+        self.number(host);
         let options = FdbOptions {
             max_age: host.switch.mac_age.saturating_mul(TICKS_PER_SECOND),
             // The switch holds down addresses that move to and from its ports.
             hold: 0,
             ..FdbOptions::with_capacity(host.switch.macs)
         };
-        if tunnels().next().is_none() {
+        if tunnels_of(host).next().is_none() {
             self.addresses = None;
         } else if self.addresses.as_ref().is_none_or(|addresses| *addresses.options() != options) {
             // The configuration has checked the options: those of the switch.
             self.addresses = Fdb::new(options).ok().map(Arc::new);
+            if let Some(addresses) = &self.addresses {
+                self.networks.restore(addresses, &self.numbers);
+            }
         }
+        self.make_tunnels(host);
+    }
+
+    /// Follows EVPN. Returns whether snapshots have to follow.
+    ///
+    /// # Errors
+    /// [`UnknownNetwork`]; nothing is changed.
+    pub(crate) fn update(&mut self, update: &EvpnUpdate, host: &Host) -> Result<bool, UnknownNetwork> {
+        let vteps = self.networks.apply(update)?;
+        if vteps == VtepSet::Changed {
+            self.number(host);
+        }
+        if let Some(addresses) = &self.addresses {
+            self.networks.bind(addresses, &self.numbers, update);
+        }
+        if vteps == VtepSet::Changed {
+            self.make_tunnels(host);
+        }
+        Ok(vteps == VtepSet::Changed)
+    }
+
+    /// What EVPN says of networks.
+    pub(crate) const fn networks_mut(&mut self) -> &mut Networks {
+        &mut self.networks
+    }
+
+    /// The remote VTEPs of a port.
+    pub(crate) fn remotes_of(&self, port: &PortConfig) -> Vec<IpAddr> {
+        match port.kind.info().tunnel {
+            Some(config) if config.is_evpn() => {
+                let known = self.networks.of(port.id).into_iter().flat_map(evpn::Network::vteps);
+                known.map(|(vtep, _)| vtep.to_ip()).collect()
+            }
+            Some(config) => config.remotes.clone(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Gives the VTEPs that there are now numbers, and takes those of others.
+    fn number(&mut self, host: &Host) {
+        let configured = tunnels_of(host).flat_map(|tunnel| &tunnel.remotes);
+        let configured = configured.map(|remote| Address::from(*remote));
+        let all: BTreeSet<Address> = configured.chain(self.networks.vteps()).collect();
+        let before = self.numbers.len();
+        self.numbers.retain(|address, _| all.contains(address));
+        let mut used: BTreeSet<u16> = self.numbers.values().copied().collect();
+        if before > self.numbers.len()
+            && let Some(addresses) = &self.addresses
+        {
+            addresses.retain_ports(|number| used.contains(&number));
+        }
+        for address in all {
+            if let Entry::Vacant(place) = self.numbers.entry(address) {
+                // Further ones have no number, and no tunnel to them.
+                let Some(number) = (0..MAX_PORTS as u16).find(|number| !used.contains(number)) else { break };
+                used.insert(number);
+                place.insert(number);
+            }
+        }
+    }
+
+    fn make_tunnels(&mut self, host: &Host) {
         let of = |id: RouterId| (id, Arc::new(Tunnels::of(host, id, self)));
         let tunnels = host.routers.iter().map(|router| of(router.id)).collect();
         self.tunnels = tunnels;
@@ -188,15 +252,24 @@ impl Vteps {
     }
 
     fn tunnel(&self, port: &PortConfig, config: &VxlanConfig) -> Option<Tunnel> {
-        let vtep = |remote: &std::net::IpAddr| {
-            let address = Address::from(*remote);
-            Some(Vtep { number: *self.numbers.get(&address)?, address })
+        let vtep = |address: Address| Some(Vtep { number: *self.numbers.get(&address)?, address });
+        let remotes: Box<[Vtep]> = match self.networks.of(port.id) {
+            Some(network) => network.vteps().filter_map(|(address, _)| vtep(address)).collect(),
+            None => config.remotes.iter().filter_map(|remote| vtep((*remote).into())).collect(),
+        };
+        let floods = match self.networks.of(port.id) {
+            Some(network) => {
+                network.vteps().filter(|(address, floods)| *floods && vtep(*address).is_some()).count()
+            }
+            None => remotes.len(),
         };
         Some(Tunnel {
             port: port.id,
             vni: Vni::new(config.vni)?,
             local: config.local.into(),
-            remotes: config.remotes.iter().filter_map(vtep).collect(),
+            remotes,
+            floods,
+            is_evpn: config.is_evpn(),
             udp_port: u16::try_from(config.udp_port).ok()?,
             ttl: u8::try_from(config.ttl).ok()?,
             dscp: config.dscp.and_then(|dscp| u8::try_from(dscp).ok()),
@@ -204,4 +277,8 @@ impl Vteps {
             mtu: port.mtu.into(),
         })
     }
+}
+
+fn tunnels_of(host: &Host) -> impl Iterator<Item = &VxlanConfig> {
+    host.ports.iter().filter_map(|port| port.kind.info().tunnel)
 }

@@ -1,5 +1,6 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
+mod evpn;
 mod tunnels;
 pub(super) mod virtual_ports;
 

@@ -16,6 +16,7 @@ use netvm_netlink::{Event, ReadOutcome};
 
 use super::{NetlinkSockets, ROUND_INTERVAL, ToFollow};
 use crate::engine_thread::EngineHandle;
+use crate::routers::evpn::{self, Devices, FdbEntry, Network, Tables, Wanted, Writer};
 use crate::routers::kernel;
 use crate::routers::rib::{Change, Peer, Rib};
 
@@ -56,6 +57,9 @@ pub struct Followed {
     pub targets: Vec<IpAddr>,
     /// Neighbours that did not answer, in this order.
     failed: VecDeque<Peer>,
+    /// Its networks with EVPN.
+    pub tables: Tables,
+    writer: Writer,
     /// What it last warned about: [`Rib::limitations`].
     warned: (Option<&'static str>, bool),
 }
@@ -75,6 +79,8 @@ impl Followed {
             asked: HashMap::new(),
             targets: Vec::new(),
             failed: VecDeque::new(),
+            tables: Tables::default(),
+            writer: Writer::default(),
             warned: (None, false),
         }
     }
@@ -98,11 +104,16 @@ impl Followed {
 
     /// Reads netlink events.
     pub fn read_events(&mut self) {
-        let (rib, failed) = (&mut self.rib, &mut self.failed);
+        let (rib, failed, tables) = (&mut self.rib, &mut self.failed, &mut self.tables);
         let (mut is_unclear, mut has_settings) = (false, false);
         let outcome = self.sockets.events.read(MAX_DATAGRAMS, |event| {
             has_settings |= event == Event::Setting;
             failed.extend(kernel::failed(&event));
+            if !tables.is_empty() {
+                FdbEntry::of_event(&event)
+                    .into_iter()
+                    .for_each(|(entry, changed)| tables.apply(entry, changed));
+            }
             if let Some(change) = kernel::event_change(event) {
                 is_unclear |= rib.apply(change);
             }
@@ -158,7 +169,10 @@ impl Followed {
         let begin = Instant::now();
         self.resync_at = None;
         match kernel::everything(&mut self.sockets.requests) {
-            Ok(all) => self.rib.resync(all.into_iter().chain([Change::Global(self.sockets.global.read())])),
+            Ok(all) => {
+                self.rib.resync(all.into_iter().chain([Change::Global(self.sockets.global.read())]));
+                self.resync_networks();
+            }
             Err(error) => {
                 tracing::warn!("router {}: cannot dump its routes: {error}", self.name);
                 self.resync_at = Some(Instant::now() + ROUND_INTERVAL);
@@ -167,6 +181,45 @@ impl Followed {
         let now = Instant::now();
         self.not_before = self.resync_at.unwrap_or(now + (now - begin) * SHARE);
         self.compare_at = now + COMPARISON.max((now - begin) * COMPARISON_SHARE);
+    }
+
+    /// Follows these networks, and no others.
+    pub fn set_networks(&mut self, networks: Vec<(Network, Devices)>) {
+        if self.tables.set(networks) {
+            self.resync_networks();
+        }
+    }
+
+    /// Compares its networks with the kernel's databases.
+    fn resync_networks(&mut self) {
+        if self.tables.is_empty() {
+            return;
+        }
+        match evpn::dump(&mut self.sockets.requests) {
+            Ok(entries) => self.tables.resync(entries),
+            Err(error) => {
+                tracing::warn!("router {}: cannot dump its forwarding databases: {error}", self.name);
+                self.resync_at = Some(Instant::now() + ROUND_INTERVAL);
+            }
+        }
+    }
+
+    /// Whether the engine has applied all updates.
+    pub fn is_in_step(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
+    /// Begins to write the addresses of this host into the kernel's bridges.
+    pub fn compare_local(&mut self, wanted: &Wanted) {
+        self.writer.compare(wanted, &self.tables);
+    }
+
+    /// Goes on with it; true if it has not ended.
+    pub fn write_local(&mut self) -> bool {
+        self.writer.write(&mut self.sockets.requests).unwrap_or_else(|error| {
+            tracing::warn!("router {}: cannot write addresses into its bridges: {error}", self.name);
+            false
+        })
     }
 
     /// Sends changes to the engine; false if the engine has too many pending.
@@ -186,6 +239,23 @@ impl Followed {
             engine.send(move |engine| {
                 // The router may just have been removed.
                 let _ = engine.update_router(id, update);
+                pending.fetch_sub(1, Ordering::AcqRel);
+            });
+        }
+        for update in self.tables.updates() {
+            let (pending, name) = (Arc::clone(&self.pending), self.name.clone());
+            pending.fetch_add(1, Ordering::AcqRel);
+            engine.send(move |engine| {
+                // The configuration may just have changed.
+                let _ = engine.update_evpn(&update);
+                let refused = engine.take_refused_addresses(update.port);
+                if refused > 0 {
+                    tracing::warn!(
+                        "router {name}, VNI {}: no room for {refused} addresses of EVPN, which are flooded: raise `macs` of \
+                         [switch] to twice as many as there are",
+                        update.vni
+                    );
+                }
                 pending.fetch_sub(1, Ordering::AcqRel);
             });
         }
@@ -231,13 +301,13 @@ impl Followed {
         }
     }
 
-    /// Makes the kernel resolve unknown gateways and targets, and confirm stale neighbours.
-    pub fn probe_neighbours(&mut self, now: Instant) {
+    /// Makes the kernel resolve unknown gateways, targets and VTEPs, and confirm stale neighbours.
+    pub fn probe_neighbours(&mut self, now: Instant, vteps: &[IpAddr]) {
         self.asked.retain(|_, at| now - *at < PROBE_INTERVAL);
         let due: Vec<Peer> = self
             .rib
             .neighbours_to_probe()
-            .chain(self.targets.iter().filter_map(|target| self.rib.to_resolve(*target)))
+            .chain(self.targets.iter().chain(vteps).filter_map(|target| self.rib.to_resolve(*target)))
             .filter(|peer| !self.asked.contains_key(peer))
             .take(ROUND_PROBES)
             .collect();

@@ -12,10 +12,12 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use netvm_engine::LocalAddresses;
 use netvm_model::RouterId;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tokio::sync::oneshot;
 
+use super::evpn::{Devices, INTERVAL, Local, Network};
 use super::kernel::GROUPS;
 use super::namespace::Namespace;
 use super::rib::Rib;
@@ -68,6 +70,8 @@ enum Request {
     Follow(ToFollow),
     Forget(RouterId, oneshot::Sender<()>),
     Targets(RouterId, Vec<IpAddr>),
+    Networks(RouterId, Vec<(Network, Devices)>),
+    Local(Option<LocalAddresses>),
     Query(RouterId, Box<dyn FnOnce(&Rib) + Send>),
 }
 
@@ -89,7 +93,8 @@ impl Follower {
         let (requests, inbox) = mpsc::channel();
         let woken = Arc::clone(&wake);
         let main = move || {
-            Following { engine, inbox, woken, routers: BTreeMap::new(), round: Instant::now() }.run();
+            let (routers, local) = (BTreeMap::new(), Local::default());
+            Following { engine, inbox, woken, routers, local, round: Instant::now() }.run();
         };
         let thread = std::thread::Builder::new().name("netvm-routers".to_owned()).spawn(main)?;
         Ok(Self { requests: Some(requests), wake, thread: Some(thread) })
@@ -103,6 +108,16 @@ impl Follower {
     /// Has a followed router resolve addresses that the engine sends to by itself, in place of earlier ones.
     pub fn set_targets(&self, id: RouterId, targets: Vec<IpAddr>) {
         self.send(Request::Targets(id, targets));
+    }
+
+    /// Has a followed router follow networks with EVPN, in place of earlier ones.
+    pub fn set_networks(&self, id: RouterId, networks: Vec<(Network, Devices)>) {
+        self.send(Request::Networks(id, networks));
+    }
+
+    /// Tells routers where to read the addresses behind ports of this host.
+    pub fn set_local(&self, addresses: Option<LocalAddresses>) {
+        self.send(Request::Local(addresses));
     }
 
     /// Stops following a router; sends the engine no more updates of it once this returns.
@@ -156,6 +171,8 @@ struct Following {
     inbox: Receiver<Request>,
     woken: Arc<OwnedFd>,
     routers: BTreeMap<RouterId, Followed>,
+    /// Addresses behind ports of this host.
+    local: Local,
     round: Instant,
 }
 
@@ -173,6 +190,7 @@ impl Following {
                 self.round = now + ROUND_INTERVAL;
             }
             busy = false;
+            let vteps = if is_round { self.vteps() } else { BTreeMap::new() };
             for (id, router) in &mut self.routers {
                 if ready.contains(id) {
                     router.read_events();
@@ -180,12 +198,32 @@ impl Following {
                 if is_round {
                     router.read_settings();
                     router.look_for_nat();
-                    router.probe_neighbours(now);
+                    router.probe_neighbours(now, vteps.get(id).map_or(&[], Vec::as_slice));
                 }
                 router.keep_in_step(now);
                 busy |= !router.send_updates(*id, &self.engine);
             }
+            busy |= self.write_local(now);
         }
+    }
+
+    /// The VTEPs of all networks with EVPN, by the router that has to reach them.
+    fn vteps(&self) -> BTreeMap<RouterId, Vec<IpAddr>> {
+        let mut all: BTreeMap<RouterId, Vec<IpAddr>> = BTreeMap::new();
+        for (underlay, vtep) in self.routers.values().flat_map(|router| router.tables.vteps()) {
+            all.entry(underlay).or_default().push(vtep);
+        }
+        all
+    }
+
+    /// Tells kernels which addresses are behind ports of this host; true if that has not ended.
+    fn write_local(&mut self, now: Instant) -> bool {
+        if self.routers.values().all(Followed::is_in_step)
+            && let Some(wanted) = self.local.look(now)
+        {
+            self.routers.values_mut().for_each(|router| router.compare_local(&wanted));
+        }
+        self.routers.values_mut().fold(false, |busy, router| router.write_local() | busy)
     }
 
     /// Waits for work; returns the routers with netlink events to read.
@@ -193,7 +231,9 @@ impl Following {
         let now = Instant::now();
         let resyncs = self.routers.values().filter_map(Followed::due_at);
         let round = (!self.routers.is_empty()).then_some(self.round);
-        let until = resyncs.chain(round).chain(busy.then_some(now + BUSY_POLL_INTERVAL)).min();
+        let has_networks = self.routers.values().any(|router| !router.tables.is_empty());
+        let often = has_networks.then_some(now + INTERVAL);
+        let until = resyncs.chain(round).chain(often).chain(busy.then_some(now + BUSY_POLL_INTERVAL)).min();
         let timeout = until.map(|until| Timespec::try_from(until.saturating_duration_since(now)));
         let timeout = timeout.and_then(Result::ok);
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
@@ -228,6 +268,12 @@ impl Following {
                         router.targets = targets;
                     }
                 }
+                Ok(Request::Networks(id, networks)) => {
+                    if let Some(router) = self.routers.get_mut(&id) {
+                        router.set_networks(networks);
+                    }
+                }
+                Ok(Request::Local(addresses)) => self.local.set(addresses),
                 Ok(Request::Query(id, query)) => {
                     if let Some(router) = self.routers.get(&id) {
                         query(&router.rib);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use netvm_model::{Access, Host, PortId, Resource, RouterConfig, RouterId, RouterInterface, StaticRoute};
 use netvm_wire::IpNet;
 
+use super::evpn::{Devices, Network};
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
 use super::{RouterError, static_routes};
@@ -51,6 +52,8 @@ pub(super) struct DesiredRouter {
     /// Interfaces of its AF_XDP ports.
     pub(super) port_interfaces: Vec<String>,
     routes: Vec<StaticRoute>,
+    /// Networks with EVPN.
+    networks: Vec<Network>,
     /// What it takes for its own beside its addresses.
     local: BTreeSet<IpNet>,
     /// It has NAT64: its kernel may get packets whose source is the router's own address, to find their next hop.
@@ -76,6 +79,7 @@ impl DesiredRouter {
             interfaces: one.interfaces.iter().map(interface).collect(),
             port_interfaces: one.interfaces.iter().filter_map(|one| port_interface(host, one.port)).collect(),
             routes: one.routes.clone(),
+            networks: Network::all(host, one.id),
             local: host.local_prefixes(one),
             has_nat64: one.nat64.is_some(),
         };
@@ -135,6 +139,9 @@ pub(super) fn make(
         accepted.map_err(system("cannot set accept_local"))?;
         made.accepts_local = router.has_nat64;
     }
+    let devices = made.namespace.inside(|| Devices::set(&router.networks));
+    let devices = devices.map_err(system("cannot enter its namespace"))?;
+    devices.map_err(|source| RouterError::Evpn { router: name.clone(), source })?;
     let routed = made
         .namespace
         .inside(|| static_routes::set(&router.routes).and_then(|()| static_routes::set_local(&router.local)));

@@ -152,7 +152,8 @@ pub(crate) fn pop(burst: &mut Dispatch<'_>, out: OutOfTunnel) -> Step {
     let Some((path, tunnel)) = tunnel_of(cx.snapshot, by, router) else {
         return Step::All(Next::drop_at(by, DropReason::UnknownVni));
     };
-    let vtep = tunnel.remotes.get(usize::from(remote)).filter(|_| tunnel.remotes.len() > 1 && !dp.is_dry);
+    let learns = tunnel.remotes.len() > 1 && !tunnel.is_evpn && !dp.is_dry;
+    let vtep = tunnel.remotes.get(usize::from(remote)).filter(|_| learns);
     let learning = vtep.and_then(|vtep| Some((path.tunnels.addresses.as_ref()?, vtep.number)));
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
         match take_off(mbuf, headers.into()) {

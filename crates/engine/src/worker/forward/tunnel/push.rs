@@ -1,5 +1,6 @@
 //! Puts outer headers before packets. In: packets that a port of a tunnel sends. Out: by the next hop of the router to
-//! the VTEP behind which their destination is; to all VTEPs of the network if that is unknown, or a group.
+//! the VTEP behind which their destination is; to all VTEPs of the network if that is unknown, or a group (with EVPN,
+//! to those that ask for such packets).
 //!
 //! The outer packet is the router's own: its TTL is that of the configuration, and no rule of the port that sends it is
 //! asked but egress rules. Its UDP port is of the inner flow's hash, by which routers on the way spread flows, and so
@@ -40,8 +41,9 @@ pub(crate) fn choose(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -
     let to = |remote| ToVtep { from, router, remote };
     let addresses = match (&*tunnel.remotes, &path.tunnels.addresses) {
         ([], _) => return Step::All(Next::drop_at(from, DropReason::NoVtepRoute)),
-        ([_, _, ..], Some(addresses)) => addresses,
-        _ => return Step::All(Next::Encapsulate(to(0))),
+        ([_], _) if !tunnel.is_evpn => return Step::All(Next::Encapsulate(to(0))),
+        (_, Some(addresses)) => addresses,
+        (_, None) => return Step::All(Next::drop_at(from, DropReason::NoVtepRoute)),
     };
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_slice()) {
         let mut destination = [0; 6];
@@ -49,6 +51,7 @@ pub(crate) fn choose(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -
         let known = addresses.lookup(from.0, MacAddr(destination), dp.clock.tick);
         *next = match known.and_then(|number| tunnel.place_of(number)) {
             Some(remote) => Next::Encapsulate(to(remote)),
+            None if tunnel.floods == 0 => Next::drop_at(from, DropReason::NoVtepRoute),
             None => Next::EncapsulateAll(to(0)),
         };
     }
@@ -58,7 +61,7 @@ pub(crate) fn choose(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -
 /// Sends a copy to one VTEP, or the packets themselves to the last.
 pub(crate) fn encapsulate_for_next(burst: &mut Dispatch<'_>, to: ToVtep) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
-    let count = tunnel_of(cx.snapshot, to.from, to.router).map_or(0, |(_, tunnel)| tunnel.remotes.len());
+    let count = tunnel_of(cx.snapshot, to.from, to.router).map_or(0, |(_, tunnel)| tunnel.floods);
     if usize::from(to.remote) + 1 >= count {
         return Step::All(Next::Encapsulate(to));
     }

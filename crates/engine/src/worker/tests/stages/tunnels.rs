@@ -21,19 +21,19 @@ use crate::snapshot::Snapshot;
 use crate::worker::tests::rig::{Rig, mac, port};
 
 /// Port 0 is inside, port 1 leads to the other servers, port 2 has the tunnel.
-const INSIDE: usize = 0;
-const WAN: usize = 1;
-const TUNNEL: usize = 2;
+pub(super) const INSIDE: usize = 0;
+pub(super) const WAN: usize = 1;
+pub(super) const TUNNEL: usize = 2;
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 const GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 9, 1]);
-const VNI: u32 = 0x12_3456;
+pub(super) const VNI: u32 = 0x12_3456;
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// This server, two others, and one that is unknown.
-fn servers(v6: bool) -> [IpAddr; 4] {
+pub(super) fn servers(v6: bool) -> [IpAddr; 4] {
     let all = if v6 {
         ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::9"]
     } else {
@@ -42,12 +42,12 @@ fn servers(v6: bool) -> [IpAddr; 4] {
     all.map(address)
 }
 
-fn config(v6: bool, remotes: usize) -> VxlanConfig {
+pub(super) fn config(v6: bool, remotes: usize) -> VxlanConfig {
     let [local, all @ ..] = servers(v6);
     VxlanConfig { vni: VNI, local, remotes: all[..remotes].to_vec(), ttl: 33, ..VxlanConfig::default() }
 }
 
-fn host(config: VxlanConfig) -> Host {
+pub(super) fn host(config: VxlanConfig) -> Host {
     let tunnel = PortConfig { kind: PortKind::Vxlan(config), mtu: 300, ..port(2, to(0)) };
     let interface = RouterInterface {
         name: "wan".to_owned(),
@@ -76,7 +76,7 @@ fn host(config: VxlanConfig) -> Host {
 }
 
 /// The router, whose routes to the other servers lead to the gateway.
-fn router(host: &Host, vteps: &Vteps) -> RouterPath {
+pub(super) fn router(host: &Host, vteps: &Vteps) -> RouterPath {
     let hz = clock::cycles_in_micros(1_000_000);
     let unresolved = Arc::new(UnresolvedLimit::new(1024, hz).unwrap());
     let rate = Rate { per_second: 1000, burst: 100 };
@@ -113,12 +113,12 @@ fn rig_of(host: &Host) -> Rig {
     rig
 }
 
-fn inner(source: u8, destination: u8) -> FrameBuilder<'static> {
+pub(super) fn inner(source: u8, destination: u8) -> FrameBuilder<'static> {
     FrameBuilder::new(mac(source), mac(destination)).ip(address("10.0.0.1"), address("10.0.0.2")).dscp(46)
 }
 
 /// The frame as another server sends it.
-fn outer(from: IpAddr, to: IpAddr, frame: &[u8]) -> Vec<u8> {
+pub(super) fn outer(from: IpAddr, to: IpAddr, frame: &[u8]) -> Vec<u8> {
     let headers = Outer {
         source: from.into(),
         destination: to.into(),
@@ -135,7 +135,7 @@ fn outer(from: IpAddr, to: IpAddr, frame: &[u8]) -> Vec<u8> {
 }
 
 /// What is in a frame that leaves: whom it goes to, and the inner frame. Its headers are right.
-fn opened(frame: &[u8]) -> (IpAddr, u16, Vec<u8>) {
+pub(super) fn opened(frame: &[u8]) -> (IpAddr, u16, Vec<u8>) {
     let parsed = parse(frame).unwrap();
     checksum::verify(frame, &parsed).unwrap();
     let key = parsed.key();

@@ -1,5 +1,7 @@
 //! Tunnels to other servers: addresses that cannot be those of VTEPs, networks that two ports have, packets that no
-//! interface of the router is long enough for, and buffers without room for the outer headers.
+//! interface of the router is long enough for, buffers without room for the outer headers, and what EVPN cannot follow.
+
+mod evpn;
 
 use std::collections::HashMap;
 
@@ -20,10 +22,12 @@ struct Tunnel<'a> {
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
     let mut seen: HashMap<_, (Span, &str)> = HashMap::new();
+    let mut networks = evpn::Networks::default();
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         let Some(config) = port.kind.info().tunnel else { continue };
         let tunnel = Tunnel { port, config, place: &place };
         remotes(findings, &tunnel);
+        evpn::check(findings, &tunnel, &mut networks);
         if let Some(router) = host.router(config.router) {
             local(findings, &tunnel, router);
             mtu(findings, host, &tunnel, router);
@@ -48,6 +52,16 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
 
 fn remotes(findings: &Findings, tunnel: &Tunnel<'_>) {
     let Tunnel { config, place, .. } = *tunnel;
+    if config.remotes.is_empty() && !config.is_evpn() && place.key("remote").is_none() {
+        findings
+            .note(Kind::MissingKey, "a `vxlan` port without `remote`")
+            .at(place.item(), "which VTEPs does its network have?")
+            .help(
+                "give the addresses of the other VTEPs, such as `remote = \"192.0.2.2\"`, or set `control = \"evpn\"` if \
+                 a routing daemon says them",
+            )
+            .keep();
+    }
     for (n, remote) in config.remotes.iter().enumerate() {
         let (what, help) = if *remote == config.local {
             ("is the port's own `local`", "name the VTEPs of other servers")

@@ -1,0 +1,83 @@
+//! Tunnels whose VTEPs a control plane says.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netvm_model::{Host, VxlanConfig, VxlanControl};
+use netvm_wire::{FrameBuilder, MacAddr};
+
+use super::tunnels::{INSIDE, TUNNEL, VNI, WAN, config, host, inner, opened, outer, router, servers};
+use crate::drop_reason::DropReason;
+use crate::ids::PortId;
+use crate::router::{EvpnUpdate, Vteps};
+use crate::snapshot::Snapshot;
+use crate::worker::tests::rig::{Rig, mac};
+
+struct Net {
+    host: Host,
+    vteps: Vteps,
+    rig: Rig,
+}
+
+impl Net {
+    fn new() -> Self {
+        let host = host(VxlanConfig { control: VxlanControl::Evpn, ..config(false, 0) });
+        let (mut vteps, rig) = (Vteps::default(), Rig::of(&host));
+        vteps.follow(&host);
+        let mut net = Self { host, vteps, rig };
+        net.publish();
+        net
+    }
+
+    fn publish(&mut self) {
+        let routers = vec![Some(Arc::new(router(&self.host, &self.vteps)))].into();
+        let before = Snapshot::clone(&self.rig.worker.snapshot);
+        self.rig.worker.snapshot = Arc::new(Snapshot { routers, ..before });
+    }
+
+    fn update(&mut self, floods: &[IpAddr], macs: &[(MacAddr, Option<IpAddr>)]) {
+        let floods: Option<BTreeSet<IpAddr>> = Some(floods.iter().copied().collect());
+        let update = EvpnUpdate { port: PortId(2), vni: VNI, floods, macs: macs.to_vec() };
+        if self.vteps.update(&update, &self.host).unwrap() {
+            self.publish();
+        }
+    }
+
+    /// Where frames to these addresses go.
+    fn sends(&mut self, to: &[MacAddr]) -> Vec<IpAddr> {
+        for to in to {
+            let frame = FrameBuilder::new(mac(1), *to).payload(&[0; 50]).to_vec().unwrap();
+            self.rig.receive(INSIDE, &frame);
+        }
+        self.rig.turn();
+        self.rig.sent(WAN).iter().map(|frame| opened(frame).0).collect()
+    }
+}
+
+#[test]
+fn floods_go_to_vteps_that_ask_for_them_and_nothing_is_learned_from_packets() {
+    let [local, two, three, unknown] = servers(false);
+    let mut net = Net::new();
+    assert!(net.sends(&[MacAddr::BROADCAST, mac(2)]).is_empty());
+    assert_eq!(net.rig.dropped_at(TUNNEL, DropReason::NoVtepRoute), 2, "nobody is there yet");
+    net.update(&[two], &[(mac(2), Some(three))]);
+    assert_eq!(net.sends(&[mac(2), MacAddr::BROADCAST, mac(5)]), [three, two, two]);
+    // Packets of known VTEPs are received, and say nothing of where their sender is.
+    for from in [three, unknown] {
+        net.rig.receive(WAN, &outer(from, local, &inner(5, 1).udp(1, 2).to_vec().unwrap()));
+    }
+    net.rig.turn();
+    assert_eq!(net.rig.sent(INSIDE).len(), 1);
+    assert_eq!(net.rig.dropped_at(WAN, DropReason::UnknownVtep), 1);
+    assert_eq!(net.sends(&[mac(5)]), [two]);
+    // An address moves, and goes; a server leaves.
+    net.update(&[two, three], &[(mac(2), Some(two)), (mac(5), Some(three))]);
+    assert_eq!(net.sends(&[mac(2), mac(5), mac(9)]), [two, three, two, three]);
+    net.update(&[three], &[(mac(2), None)]);
+    assert_eq!(net.sends(&[mac(2), mac(5)]), [three, three]);
+    net.rig.receive(WAN, &outer(two, local, &inner(2, 1).udp(1, 2).to_vec().unwrap()));
+    net.rig.turn();
+    assert_eq!(net.rig.dropped_at(WAN, DropReason::UnknownVtep), 2);
+    net.rig.assert_nothing_leaked();
+}

@@ -1,0 +1,160 @@
+//! The kernel's devices and databases, in a namespace of their own and without an engine.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use netvm_engine::EvpnUpdate;
+use netvm_wire::MacAddr;
+
+use super::*;
+use crate::routers::tests::TestNamespace;
+
+fn network(vni: u32, local: &str) -> Network {
+    let local = local.parse().unwrap();
+    Network { port: PortId(3), vni, underlay: RouterId(0), local, udp_port: 4789, mtu: 1450 }
+}
+
+fn set(namespace: &TestNamespace, networks: &[Network]) -> Result<(), DeviceError> {
+    namespace.namespace().inside(|| Devices::set(networks)).unwrap()
+}
+
+fn links(namespace: &TestNamespace) -> Vec<String> {
+    let all = namespace.ip("-o link show");
+    let name = |line: &str| line.split(": ").nth(1).unwrap().split('@').next().unwrap().to_owned();
+    all.lines().map(name).filter(|name| name != "lo").collect()
+}
+
+fn index(namespace: &TestNamespace, device: &str) -> u32 {
+    namespace.ip(&format!("-o link show dev {device}")).split(':').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn devices_are_made_once_and_those_of_others_stay() {
+    let Some(namespace) = TestNamespace::new("evpn") else { return };
+    let [first, second] = [network(100, "192.0.2.1"), network(16_777_215, "2001:db8::1")];
+    set(&namespace, &[first.clone(), second.clone()]).unwrap();
+    let of = |vni: u32| ["br", "vxlan", "local", "peer"].map(|name| format!("{name}{vni}"));
+    let all: BTreeSet<String> = links(&namespace).into_iter().collect();
+    assert_eq!(all, [of(100), of(16_777_215)].concat().into_iter().collect());
+    let shown = namespace.ip("-d link show dev vxlan100");
+    for part in
+        ["id 100 local 192.0.2.1", "dstport 4789", "nolearning", "master br100", "mtu 1450", "learning off"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(namespace.ip("-d link show dev vxlan16777215").contains("local 2001:db8::1"));
+    // Again, as another netvmd does: the same devices, with what a daemon has written into them.
+    let before = index(&namespace, "vxlan100");
+    set(&namespace, &[first.clone(), second]).unwrap();
+    assert_eq!(index(&namespace, "vxlan100"), before);
+    // With another address it is another device.
+    set(&namespace, &[network(100, "192.0.2.9")]).unwrap();
+    assert_ne!(index(&namespace, "vxlan100"), before);
+    assert_eq!(links(&namespace).len(), 4);
+    set(&namespace, &[]).unwrap();
+    assert!(links(&namespace).is_empty(), "{:?}", links(&namespace));
+    // Somebody else's.
+    namespace.ip("link add br100 type bridge");
+    let error = set(&namespace, &[first]).unwrap_err().to_string();
+    assert!(error.contains("ip link delete br100"), "{error}");
+    set(&namespace, &[]).unwrap();
+    assert_eq!(links(&namespace), ["br100"]);
+    namespace.ip("link delete br100");
+    // Another of its number, in the same namespace.
+    namespace.ip("link add other type vxlan id 100 dstport 4789");
+    let error = set(&namespace, &[network(100, "192.0.2.1")]).unwrap_err().to_string();
+    assert!(error.contains("another `vni`"), "{error}");
+    namespace.ip("link delete other");
+    set(&namespace, &[]).unwrap();
+}
+
+/// The networks of a namespace, and what the kernel tells of them.
+struct Followed {
+    tables: Tables,
+    events: netvm_netlink::Events,
+}
+
+impl Followed {
+    /// Reads events until `is_so`, and returns the updates.
+    fn until(&mut self, is_so: impl Fn(&[EvpnUpdate]) -> bool) -> Vec<EvpnUpdate> {
+        let (mut all, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        while !is_so(&all) {
+            assert!(Instant::now() < deadline, "{all:?}");
+            let tables = &mut self.tables;
+            self.events
+                .read(100, |event| {
+                    FdbEntry::of_event(&event)
+                        .into_iter()
+                        .for_each(|(entry, changed)| tables.apply(entry, changed));
+                })
+                .unwrap();
+            all.extend(self.tables.updates());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    }
+}
+
+#[test]
+fn what_a_daemon_writes_becomes_updates_and_what_the_switch_learns_entries() {
+    let Some(namespace) = TestNamespace::new("evpnfdb") else { return };
+    let only = network(100, "192.0.2.1");
+    set(&namespace, std::slice::from_ref(&only)).unwrap();
+    let sockets = namespace.sockets();
+    let mut requests = sockets.requests;
+    let mut followed = Followed { tables: Tables::default(), events: sockets.events };
+    let found = find(namespace.namespace(), vec![only, network(200, "192.0.2.1")]).unwrap();
+    assert_eq!(found.len(), 1, "the other has no devices");
+    assert!(followed.tables.set(found.clone()) && !followed.tables.set(found));
+    let bridge = |words: &str| {
+        let name = namespace.namespace().name();
+        let mut command = std::process::Command::new("bridge");
+        let status = command.args(["-n", name, "fdb"]).args(words.split(' ')).status().unwrap();
+        assert!(status.success(), "{words}");
+    };
+    let [two, three]: [IpAddr; 2] = ["192.0.2.2", "192.0.2.3"].map(|text| text.parse().unwrap());
+    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+    // As zebra writes them.
+    bridge("append 00:00:00:00:00:00 dev vxlan100 dst 192.0.2.2");
+    let updates = followed.until(|all| !all.is_empty());
+    assert_eq!(updates[0].floods.as_ref().unwrap(), &BTreeSet::from([two]));
+    let remote = |last: u8, vtep| {
+        bridge(&format!(
+            "replace 02:00:00:00:00:0{last} dev vxlan100 dst {vtep} self master extern_learn dynamic"
+        ));
+    };
+    let said = |all: &[EvpnUpdate]| -> HashMap<MacAddr, Option<IpAddr>> {
+        all.iter().flat_map(|update| update.macs.clone()).collect()
+    };
+    remote(7, two);
+    followed.until(|all| said(all) == HashMap::from([(mac(7), Some(two))]));
+    remote(7, three);
+    followed.until(|all| said(all) == HashMap::from([(mac(7), Some(three))]));
+    assert_eq!(followed.tables.vteps().map(|(_, vtep)| vtep).collect::<Vec<_>>(), [two, three]);
+    // A port of this host sends from it: the entry of the `vxlan` device stays, and counts no more.
+    let mut writer = Writer::default();
+    let mut write = |tables: &Tables, macs: &[u8]| {
+        let macs: HashSet<MacAddr> = macs.iter().map(|last| mac(*last)).collect();
+        writer.compare(&HashMap::from([(PortId(3), macs)]), tables);
+        assert!(!writer.write(&mut requests).unwrap());
+    };
+    write(&followed.tables, &[7, 8]);
+    followed.until(|all| said(all) == HashMap::from([(mac(7), None)]));
+    let local = |followed: &Followed| followed.tables.locals().next().unwrap().2.clone();
+    while local(&followed) != HashSet::from([mac(7), mac(8)]) {
+        followed.until(|_| true);
+    }
+    // It goes back; the kernel's entry of this host is not removed in its place.
+    remote(7, three);
+    followed.until(|all| said(all) == HashMap::from([(mac(7), Some(three))]));
+    write(&followed.tables, &[]);
+    assert!(namespace.bridge_has("02:00:00:00:00:07 dev vxlan100"));
+    assert!(!namespace.bridge_has("02:00:00:00:00:08"));
+    // A dump has the same, and tells what has changed unseen.
+    let mut requests = namespace.sockets().requests;
+    followed.tables.resync(dump(&mut requests).unwrap());
+    assert_eq!(followed.tables.updates(), []);
+    bridge("del 02:00:00:00:00:07 dev vxlan100 self master");
+    followed.tables.resync(dump(&mut requests).unwrap());
+    assert_eq!(said(&followed.tables.updates()), HashMap::from([(mac(7), None)]));
+}

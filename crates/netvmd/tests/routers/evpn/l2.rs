@@ -1,0 +1,138 @@
+//! One network (L2VNI): VTEPs by type 3, addresses by type 2, and hosts that move.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::super::common::Daemon;
+use super::super::common::download::PORT;
+use super::super::common::hosts::{Host, are_possible, asking, within};
+use super::super::frr::{Daemons, are_installed};
+use super::peer::Peer;
+use super::{Server, TIMEOUT, port};
+
+#[test]
+fn hosts_behind_the_kernel_and_netvm_reach_each_other() {
+    if !are_possible() || !are_installed() {
+        return;
+    }
+    let (web, db) = (Host::bare("ec"), Host::bare("ed"));
+    let peer = Peer::new("ek", "192.0.2.2");
+    peer.plug(&db, "10.7.0.2/24");
+    let mut server = Server::new("ev", "192.0.2.1", peer.host.port());
+    server.container(&web, "10.7.0.1/24", "");
+    let mut daemon = Daemon::start(&server.config());
+    let (ours, theirs) = (server.start_frr(&["192.0.2.2"]), peer.start_frr(&["192.0.2.1"]));
+    let logs = |daemon: &Daemon| {
+        format!(
+            "{:?}\n{}\n{}\n{}\n{}{}",
+            daemon.stats().drops,
+            daemon.log(),
+            ours.log(),
+            theirs.log(),
+            ours.vtysh("show evpn mac vni 100"),
+            theirs.vtysh("show evpn mac vni 100")
+        )
+    };
+    let vteps = || port(&daemon, "overlay").tunnel.unwrap().remote;
+    assert!(within(TIMEOUT, || vteps() == ["192.0.2.2"]), "{}", logs(&daemon));
+    assert!(web.pings("10.7.0.2") && db.pings("10.7.0.1"), "{}", logs(&daemon));
+    // Both know by type 2 where the other host is.
+    let mac = |host: &Host| {
+        host.ip_output("-o link show dev eth0").split("link/ether ").nth(1).unwrap()[..17].to_owned()
+    };
+    let has =
+        |table: String, mac: &str| table.lines().any(|line| line.contains(mac) && line.contains("remote"));
+    assert!(within(TIMEOUT, || has(theirs.vtysh("show evpn mac vni 100"), &mac(&web))), "{}", logs(&daemon));
+    assert!(within(TIMEOUT, || has(ours.vtysh("show evpn mac vni 100"), &mac(&db))), "{}", logs(&daemon));
+    drop((ours, theirs));
+    daemon.purge();
+}
+
+/// The MAC address of the host that moves.
+const GUEST: &str = "02:00:00:00:07:09";
+
+#[test]
+fn a_host_moves_from_server_to_server_and_back() {
+    if !are_possible() || !are_installed() {
+        return;
+    }
+    let [web, here, there] = ["fc", "fh", "ft"].map(Host::bare);
+    let peer = Peer::new("fk", "192.0.2.2");
+    peer.plug(&there, "10.7.0.9/24");
+    there.ip("link set eth0 down");
+    there.ip(&format!("link set eth0 address {GUEST}"));
+    let mut server = Server::new("fv", "192.0.2.1", peer.host.port());
+    server.container(&web, "10.7.0.1/24", "");
+    server.container(&here, "10.7.0.9/24", &format!("mac = \"{GUEST}\"\n"));
+    let mut daemon = Daemon::start(&server.config());
+    let (ours, theirs) = (server.start_frr(&["192.0.2.2"]), peer.start_frr(&["192.0.2.1"]));
+    let logs = || {
+        format!(
+            "{}\n{}\n{}",
+            ours.vtysh("show evpn mac vni 100"),
+            theirs.vtysh("show evpn mac vni 100"),
+            daemon.log()
+        )
+    };
+    let at = |daemons: &Daemons, place: &str| {
+        let table = daemons.vtysh("show evpn mac vni 100");
+        table.lines().any(|line| line.starts_with(GUEST) && line.contains(place))
+    };
+    assert!(web.pings("10.7.0.9"), "{}", logs());
+    assert!(within(TIMEOUT, || at(&theirs, "remote")), "{}", logs());
+    for host in [&here, &there] {
+        // A host announces itself where it arrives.
+        assert!(host.output("busybox sysctl -w net.ipv4.conf.eth0.arp_notify=1").status.success());
+        host.echo_any(PORT);
+    }
+    for (from, to) in [(&here, &there), (&there, &here), (&here, &there)] {
+        let outage = outage(&web, Ipv4Addr::new(10, 7, 0, 9), || {
+            from.ip("link set eth0 down");
+            to.ip("link set eth0 up");
+        });
+        println!("a host was unreachable for {outage:?} when it moved");
+        assert!(outage < Duration::from_secs(1), "{outage:?}\n{}", logs());
+        let is_here = std::ptr::eq(to, &here);
+        let [own, others] = if is_here { ["local", "remote"] } else { ["remote", "local"] };
+        assert!(within(TIMEOUT, || at(&ours, own) && at(&theirs, others)), "{}", logs());
+    }
+    drop((ours, theirs));
+    daemon.purge();
+}
+
+/// The longest time without an answer of an echo server, around what `change` does.
+fn outage(client: &Host, server: Ipv4Addr, change: impl FnOnce()) -> Duration {
+    let over = Arc::new(AtomicBool::new(false));
+    let (heard, is_heard) = mpsc::channel();
+    let is_over = Arc::clone(&over);
+    let watch = client.inside(move || {
+        let socket = asking(server.into(), PORT, Duration::from_millis(20));
+        let (mut last, mut longest) = (None, Duration::ZERO);
+        for number in 0u64.. {
+            // Of a datagram that is sent from then on, the answer comes from the new place.
+            let is_last = is_over.load(Ordering::Relaxed);
+            let (datagram, mut answer) = (number.to_be_bytes(), [0; 8]);
+            let _ = socket.send(&datagram);
+            if socket.recv(&mut answer).is_err() {
+                continue;
+            }
+            let now = Instant::now();
+            match last.replace(now) {
+                None => heard.send(()).unwrap(),
+                Some(before) => longest = longest.max(now - before),
+            }
+            if is_last && answer == datagram {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        longest
+    });
+    is_heard.recv_timeout(TIMEOUT).unwrap();
+    change();
+    over.store(true, Ordering::Relaxed);
+    watch.join().unwrap()
+}
