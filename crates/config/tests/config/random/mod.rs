@@ -5,6 +5,7 @@ mod nat;
 mod properties;
 mod routers;
 mod rules;
+mod tunnels;
 mod vms;
 
 use netvm_model::{
@@ -134,6 +135,7 @@ fn kind() -> impl Strategy<Value = PortKind> {
         }),
         Just(PortKind::Sink),
         Just(PortKind::Bridge),
+        tunnels::vxlan(),
     ]
 }
 
@@ -203,7 +205,9 @@ prop_compose! {
         (host.switch, host.policy, host.engine.flow_cache) = whole;
         rules::fill(&mut host, policies, list);
         vms::fill(&mut host, machines);
+        tunnels::make_room(&mut host, routers.len());
         routers::fill(&mut host, routers);
+        tunnels::fill(&mut host);
         host.engine.connections = connections;
         nat::translate(&mut host, &translated);
         connections::fill(&mut host);
