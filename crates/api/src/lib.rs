@@ -41,6 +41,7 @@
 //! | `POST /v1/connections/saved`, body such a file | [`RestoredConnections`] |
 //! | `GET /v1/connections/events` | [`ConnectionEvent`]s to come, one a line, until the client closes the connection |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |
+//! | `GET /v1/multicast` | [`MulticastInfo`]: groups, queriers and routers that snooping knows |
 //! | `POST /v1/capture`, body [`CaptureRequest`] | 101, upgrade to [`CAPTURE_PROTOCOL`]: see [`CaptureInfo`] |
 //! | `POST /v1/capture/file`, body [`CaptureFile`] | pcapng, until a limit is reached or the client closes the connection |
 //! | `GET /v1/nfs/{role}/held-packets` | [`HeldPackets`] |
@@ -82,8 +83,9 @@ pub use netvm_model::{Idle, Role};
 pub use netvm_tls::{ClientFiles, TlsError};
 pub use observe::*;
 pub use policy::{
-    AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, PolicyInfo, Position,
-    RuleInfo, TraceReply, TraceRequest,
+    AddRule, AddressInfo, CacheInfo, FlowInfo, FlowVerdict, FlowVerdictInfo, Flows, MulticastDomain,
+    MulticastGroup, MulticastInfo, MulticastMember, MulticastPort, PolicyInfo, Position, RuleInfo,
+    TraceReply, TraceRequest,
 };
 pub use router::{
     AddRoutes, NatTargetInfo, NeighbourInfo, PuntInfo, RemoveRoutes, RouteAction, RouteHop, RouteInfo,
@@ -174,6 +176,8 @@ pub mod path {
     pub const CONNECTION_EVENTS: &str = "/v1/connections/events";
     /// [`AddressInfo`](crate::AddressInfo)s.
     pub const ADDRESSES: &str = "/v1/addresses";
+    /// [`MulticastInfo`](crate::MulticastInfo).
+    pub const MULTICAST: &str = "/v1/multicast";
     /// Takes [`CaptureRequest`](crate::CaptureRequest), and upgrades the connection.
     pub const CAPTURE: &str = "/v1/capture";
     /// pcapng; takes [`CaptureFile`](crate::CaptureFile).

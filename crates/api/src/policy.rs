@@ -1,7 +1,11 @@
-//! Rules and their counters, traces of packets, flows, MAC addresses.
+//! Rules and their counters, traces of packets, flows, MAC addresses, multicast groups.
+
+mod multicast;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use multicast::{MulticastDomain, MulticastGroup, MulticastInfo, MulticastMember, MulticastPort};
 
 /// The policy in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -74,6 +74,15 @@ DropReason {
          (broadcast, multicast, unknown unicast) this second as `storm_control` permits.",
         "Look for a loop of links or a host that floods: `netvm events` and `netvm status` name the port. Raise the \
          port's `storm_control` if the traffic is wanted.";
+    NoListener = "no-listener":
+        "L2 switching snoops (`mcast_snooping`): the packet went to a multicast group that no other port has joined; or it \
+         reported a membership, and no multicast router is behind another port.",
+        "Nothing, if nobody is to get it: `netvm mdb` shows groups and routers. If a host misses packets, it sends no \
+         reports; `mcast_groups` of its port, or `mcast_router = \"on\"` of a router's, helps.";
+    McastRefused = "mcast-refused":
+        "The packet reported memberships in groups, but its port has announced as many this second as one may; or it was a \
+         query, and the port has `mcast_router = \"off\"`.",
+        "`netvm mdb` shows the ports. Find the host that floods reports, or that queries without being a router.";
     Spoofed = "spoofed":
         "The source MAC or IP address is not one that the configuration gives the port.",
         "Correct `addresses` or `macs` of the port if the sender may use the address.";

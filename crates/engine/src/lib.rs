@@ -36,13 +36,15 @@ pub use manager::{Address, FlowVerdict, FlowView, LocalAddresses};
 pub use manager::{
     AdmitError, ApplyError, BondMemberView, BondView, CaptureError, CaptureNames, CaptureSpec,
     CaptureStarted, ChainView, CoresError, Engine, EngineConnections, GroupError, GroupView, GuestShape,
-    HeldPacket, HeldPackets, InstanceState, InstanceView, LatencyView, MemoryView, NamedCapturePoint, Notice,
-    PortView, PortWorker, PreparedCapture, PreparedTrace, ProgramChange, ProgramFault, ProgramState,
-    ProgramView, QueueView, RoleTotals, RouterView, SavedPart, StageView, StartError, StartTraceError,
-    ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter, WorkerView, current_tick,
+    HeldPacket, HeldPackets, InstanceState, InstanceView, LatencyView, MemoryView, MulticastView,
+    NamedCapturePoint, Notice, PortMulticast, PortView, PortWorker, PreparedCapture, PreparedTrace,
+    ProgramChange, ProgramFault, ProgramState, ProgramView, QueueView, RoleTotals, RouterView, SavedPart,
+    StageView, StartError, StartTraceError, ThreadView, TraceError, TraceRead, TraceSpec, UnknownRouter,
+    WorkerView, current_tick,
 };
 pub use netvm_e1000::{Counts as CardCounts, keep_cards_in};
 pub use netvm_region::{NotifyMode, ReadyMessage};
+pub use netvm_switch::snoop::DomainView;
 pub use netvm_switch::{LastMove, Moves, StormClass};
 pub use policy::{Compiler, Policy, PolicyError, RuleCount, SwitchingEvent, SwitchingView};
 pub use router::{

@@ -15,10 +15,12 @@ use crate::port_bits::PortBits;
 use crate::router::RouterPath;
 
 mod bonds;
+mod multicast;
 mod pairs;
 mod program_flows;
 
 pub(crate) use bonds::{BondMember, Bonds, ControlFrame, ControlFrames};
+pub(crate) use multicast::{Multicast, MulticastExchange};
 pub(crate) use pairs::{PairPorts, PairReturn, PairTarget, Passed};
 pub(crate) use program_flows::{ProgramFlows, Side};
 
@@ -190,6 +192,8 @@ pub(crate) struct Snapshot {
     pub(crate) waited_for: Vec<ChainId>,
     /// Chains with bypassed hops; each is in `chains`, too.
     pub(crate) shortened: Vec<Shortened>,
+    /// IGMP and MLD snooping, if L2 switching does.
+    pub(crate) multicast: Option<Multicast>,
     /// Bonds and their members.
     pub(crate) bonds: Bonds,
     /// Ports of programs that are hops.

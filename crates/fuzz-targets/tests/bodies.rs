@@ -10,8 +10,8 @@ use std::path::Path;
 
 use netvm_fuzz_targets::{
     attach_message, capture_filter, capture_read, config_parse, connections, control_header, e1000,
-    flow_names, memif, nat64, nf_descriptors, ring_peer, route_updates, rule_files, table, vhost_user,
-    vhost_user_rings, vxlan, wire_parse,
+    flow_names, memif, multicast, nat64, nf_descriptors, ring_peer, route_updates, rule_files, table,
+    vhost_user, vhost_user_rings, vxlan, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -99,6 +99,11 @@ fn connections_are_bounded_and_their_packets_well_formed() {
 #[test]
 fn translated_packets_are_well_formed_in_the_other_family() {
     exercise("nat64", nat64, &examples::packets_to_translate(), 20_000);
+}
+
+#[test]
+fn memberships_are_bounded_and_counted() {
+    exercise("multicast", multicast, &examples::multicast_messages(), 20_000);
 }
 
 #[test]

@@ -10,10 +10,12 @@ use crate::words::words;
 mod api;
 mod connections;
 mod health;
+mod multicast;
 
 pub use api::{ApiConfig, Fingerprint, ParseFingerprintError, RemoteApi, RemoteClient, Role};
 pub use connections::{ConnectionLog, ConnectionTimeouts, ConnectionsConfig, LogSubject};
 pub use health::HealthConfig;
+pub use multicast::{McastRouter, ParseStaticGroupError, PortSnooping, SnoopingConfig, StaticGroup};
 
 /// What workers do without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -161,12 +163,15 @@ pub struct SwitchConfig {
     pub mac_hold: u32,
     /// Whether frames to 01:80:c2:00:00:00 to 0f (STP, LACP, LLDP), except PAUSE frames, are flooded.
     pub forward_bpdu: bool,
+    /// IGMP and MLD snooping.
+    pub multicast: SnoopingConfig,
 }
 
 impl Default for SwitchConfig {
-    /// 32,768 addresses; 300 s, the default of IEEE 802.1Q (table 8-7); a hold of a second.
+    /// 32,768 addresses; 300 s, the default of IEEE 802.1Q (table 8-7); a hold of a second; no snooping.
     fn default() -> Self {
-        Self { macs: 32_768, mac_age: 300, mac_hold: 1, forward_bpdu: false }
+        let multicast = SnoopingConfig::default();
+        Self { macs: 32_768, mac_age: 300, mac_hold: 1, forward_bpdu: false, multicast }
     }
 }
 

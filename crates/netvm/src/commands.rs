@@ -25,7 +25,7 @@ pub use events::events;
 pub use explain::explain;
 pub use fleet::fleet;
 pub use inspect::{chain, group, live_port, nf, port, status};
-pub use policy::{addresses, flows, import, policy, top_talkers};
+pub use policy::{addresses, flows, import, multicast, policy, top_talkers};
 pub use router::{lookup, router};
 pub use stats::stats;
 pub use stop::stop;

@@ -7,6 +7,7 @@
 //! - [`Guard`]: anti-spoofing. A port sends only from its own addresses.
 //! - [`Policer`] and [`Meter`]: token buckets for packets and bits.
 //! - [`StormControl`]: limits on flooded frames.
+//! - [`snoop`]: IGMP and MLD snooping.
 //! - [`qos`]: queues of a port, and its shaper.
 //!
 //! Ports are numbers below [`MAX_PORTS`]. The clock of the forwarding database ticks [`TICKS_PER_SECOND`] times a
@@ -42,6 +43,7 @@ mod guard;
 mod police;
 mod port_sets;
 pub mod qos;
+pub mod snoop;
 mod storm;
 mod vlan;
 mod vlan_set;
@@ -51,7 +53,7 @@ pub use fdb::{
     Binding, Fdb, FdbError, FdbKey, FdbOptions, LastMove, Learned, MAX_PORTS, Moves, StaticError,
     TICKS_PER_SECOND,
 };
-pub use flood::{Bridge, BridgeError, BridgePort, Forward, NotForwarded};
+pub use flood::{Bridge, BridgeError, BridgePort, FloodOf, Forward, NotForwarded};
 pub use guard::{Guard, GuardError, GuardOptions, LinkLocal, Spoofed};
 pub use police::{Meter, Policer, PolicerError};
 pub use storm::{StormClass, StormControl, StormLimits};

@@ -6,7 +6,7 @@
 const BITS: usize = 64;
 
 /// Sets of the same size, by number.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct PortSets {
     words: usize,
     bits: Box<[u64]>,
@@ -53,17 +53,30 @@ impl<'a> PortSet<'a> {
     /// The ports from `first` on that are in both sets, in ascending order.
     #[inline]
     pub fn common(self, other: Self, first: u16) -> impl Iterator<Item = u16> + 'a {
-        let (skipped, below) = (usize::from(first) / BITS, (1 << (usize::from(first) % BITS)) - 1);
-        let both = self.0.iter().zip(other.0).map(|(word, other)| word & other);
-        let both = (0..).zip(both).skip(skipped).map(move |(number, word): (u16, u64)| {
-            (number, if usize::from(number) == skipped { word & !below } else { word })
-        });
-        both.filter(|(_, word)| *word != 0).flat_map(|(number, word)| {
-            let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
-            std::iter::successors(Some(word), rest)
-                .map(move |word| number * BITS as u16 + word.trailing_zeros() as u16)
-        })
+        ports_of(self.0.iter().zip(other.0).map(|(word, other)| word & other), first)
     }
+
+    /// The same, of those that are in a third set, too.
+    #[inline]
+    pub fn common_to_three(self, others: [Self; 2], first: u16) -> impl Iterator<Item = u16> + 'a {
+        let [second, third] = others;
+        let all = self.0.iter().zip(second.0).zip(third.0);
+        ports_of(all.map(|((word, second), third)| word & second & third), first)
+    }
+}
+
+/// The ports from `first` on whose bits are set in these words.
+#[inline]
+fn ports_of<'a>(words: impl Iterator<Item = u64> + 'a, first: u16) -> impl Iterator<Item = u16> + 'a {
+    let (skipped, below) = (usize::from(first) / BITS, (1 << (usize::from(first) % BITS)) - 1);
+    let words = (0..).zip(words).skip(skipped).map(move |(number, word): (u16, u64)| {
+        (number, if usize::from(number) == skipped { word & !below } else { word })
+    });
+    words.filter(|(_, word)| *word != 0).flat_map(|(number, word)| {
+        let rest = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
+        std::iter::successors(Some(word), rest)
+            .map(move |word| number * BITS as u16 + word.trailing_zeros() as u16)
+    })
 }
 
 #[cfg(test)]
@@ -97,6 +110,11 @@ mod tests {
                 sets.get(0).common(sets.get(2), from).collect::<Vec<_>>(),
                 first.intersection(&second).copied().filter(|port| *port >= from).collect::<Vec<_>>()
             );
+            let three = |third: usize| {
+                sets.get(0).common_to_three([sets.get(2), sets.get(third)], from).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(three(0), sets.get(0).common(sets.get(2), from).collect::<Vec<_>>());
+            prop_assert!(three(1).is_empty());
         }
     }
 

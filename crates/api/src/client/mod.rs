@@ -21,10 +21,10 @@ use crate::escape::encode;
 use crate::{
     AddPort, AddRoutes, AddRule, AddedPort, AddressInfo, ApplyHow, ApplyReply, ChainInfo, ConfigReply,
     ConnectionList, ConnectionQuery, DEFAULT_SOCKET, Done, Event, Flows, FlushedConnections, GroupInfo,
-    HeldPackets, LatencyInfo, LivePortInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
-    RemovePort, RemoveRoutes, RestoredConnections, Revision, RevisionInfo, Role, RouteQuery, RouterInfo,
-    RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply, TraceRequest,
-    VmInfo, VmManualStart, group_socket, path,
+    HeldPackets, LatencyInfo, LivePortInfo, MulticastInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo,
+    PortInfo, RemovePort, RemoveRoutes, RestoredConnections, Revision, RevisionInfo, Role, RouteQuery,
+    RouterInfo, RouterRoutes, SOCKET_VARIABLE, Stats, Status, StopDaemon, StopVm, TopTalkers, TraceReply,
+    TraceRequest, VmInfo, VmManualStart, group_socket, path,
 };
 
 /// Time limit of requests that only read.
@@ -360,4 +360,6 @@ reads! {
     flows -> Flows: FLOWS;
     /// The MAC addresses that L2 switching has learned.
     addresses -> Vec<AddressInfo>: ADDRESSES;
+    /// Groups, queriers and routers that snooping knows.
+    multicast -> MulticastInfo: MULTICAST;
 }

@@ -34,6 +34,7 @@ const TOP_FLOWS: &str = "netvm flow top";
 const CONN: &str = "netvm conn list";
 const TARGETS: &str = "netvm conn targets";
 const MAC: &str = "netvm mac";
+const MDB: &str = "netvm mdb";
 const HISTORY: &str = "netvm config history";
 const FLEET: &str = "netvm fleet status";
 const EXPLAIN: &str = "netvm explain";
@@ -97,7 +98,7 @@ const LISTED: &[Column] = columns! {
     "ID" of PORT CHAIN GROUP CONN:
         "The number, as NFs use it. It stays the same while the item exists, and may be reused later. Of a \
          connection: its number for `netvm conn show`, as long as its worker has it.";
-    "PORT" of PORT LIVE NF STATS FLOW CONN MAC ROUTES TOP:
+    "PORT" of PORT LIVE NF STATS FLOW CONN MAC MDB ROUTES TOP:
         "The name of the port. In the table of an NF's threads: packets that the thread sent out of a port. For a \
          flow or MAC address: the ingress port. For a connection: the ingress port of its first packet.";
     "KIND" of PORT EXPLAIN:
@@ -273,7 +274,7 @@ const LISTED: &[Column] = columns! {
          configuration.";
     "NF VERDICTS" of FLOW:
         "Verdicts of NFs on the rest of the flow, and the time until they expire without another packet.";
-    "PROTOCOL" of CONN: "The protocol of the connection.";
+    "PROTOCOL" of CONN MDB: "The protocol of the connection; `igmp` or `mld`.";
     "DESTINATION" of CONN: "The address and port to which the first packet of the connection went.";
     "TRANSLATED" of CONN:
         "The address and port that stand for the source of the connection at the other end, and those to which \
@@ -281,15 +282,31 @@ const LISTED: &[Column] = columns! {
     "ZONE" of CONN: "The zone of the port that received the first packet of the connection.";
     "REPLY PACKETS" of CONN: "Packets from the destination of the connection.";
     "REPLY BYTES" of CONN: "Bytes of the packets from the destination of the connection, without FCS.";
-    "EXPIRES IN" of CONN: "Time until the connection expires if no packet comes.";
+    "EXPIRES IN" of CONN MDB:
+        "Time until the connection expires if no packet comes, or the membership if no report does; `never`: the \
+         configuration says so.";
     "TARGET" of TARGETS: "Address and port of the target.";
     "NAT" of TARGETS: "The rules that lead to the target: their names, or places in the file.";
     "PROBLEM" of TARGETS FLEET:
         "Why the last attempt to connect failed, or why a host does not run what etcd has for it, or is not healthy.";
+    "MULTICAST GROUP" of MDB: "A group beyond the link that hosts have joined, or that `mcast_groups` names.";
+    "QUERIER" of MDB:
+        "Who asks hosts for their groups in the VLAN: its address and the port that it is behind, or netvm \
+         (`mcast_querier`).";
+    "ROUTERS AT" of MDB: "Ports behind which there are multicast routers; they get the packets of all groups.";
+    "MULTICAST GOES" of MDB:
+        "To members: packets to a group go to its members and to routers. Everywhere: nobody asks, or hosts have not had \
+         the time to answer yet.";
+    "GROUPS" of MDB: "Groups that the hosts behind the port have joined; at most `mcast_max_groups`.";
+    "REPORTS AND QUERIES" of MDB: "Messages of IGMP and MLD that the port has received.";
+    "REFUSED" of MDB:
+        "Messages that were dropped: more than a port may announce in a second, or queries at a port with \
+         `mcast_router = \"off\"`.";
+    "OVER LIMIT" of MDB: "Reports that changed nothing, as the hosts had joined `mcast_max_groups` groups.";
     "MAC" of MAC ROUTES NEIGH:
         "The MAC address: learned by L2 switching, the router interface's, or the neighbour's.";
-    "VLAN" of MAC ROUTES:
-        "The VLAN of the address or interface; 0 if ports ignore VLANs, `-` for an untagged interface.";
+    "VLAN" of MAC MDB ROUTES:
+        "The VLAN of the address, group or interface; 0 if ports ignore VLANs, `-` for an untagged interface.";
 
     "ROUTER" of ROUTER TARGETS:
         "The name of the virtual router; of a target, the router from whose namespace netvmd connects to it.";

@@ -153,6 +153,8 @@ pub enum StepKind {
     Mirrored,
     /// L2 switching looked up its destination.
     Switched,
+    /// L2 switching sends it only to members of its multicast group, and to routers.
+    ToGroup,
     /// A copy of it goes to a port of the VLAN.
     Flooded,
     /// It enters a chain.

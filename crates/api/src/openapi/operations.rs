@@ -8,7 +8,7 @@ use super::{Body, Collected, Operation, QueryPart};
 use crate::{
     AddPort, AddRoutes, AddRule, AddedPort, AddressInfo, ApplyReply, CaptureFile, CaptureRequest, ChainInfo,
     ConfigReply, ConnectionList, Done, Event, Flows, FlushedConnections, GroupInfo, HeldPackets, LatencyInfo,
-    LivePortInfo, LiveTraceRequest, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
+    LivePortInfo, LiveTraceRequest, MulticastInfo, NeighbourInfo, NfInfo, PlanReply, PolicyInfo, PortInfo,
     RestoredConnections, Revision, RevisionInfo, RouterInfo, RouterRoutes, Stats, Status, StopDaemon, StopVm,
     TopTalkers, TraceReply, TraceRequest, TracedPacket, VmInfo, VmManualStart, path,
 };
@@ -213,6 +213,11 @@ pub(super) fn operations(all: &mut Collected) -> Vec<Operation> {
             (View, path::ADDRESSES),
             "MAC addresses that L2 switching has learned",
             all.list::<AddressInfo>(),
+        ),
+        get(
+            (View, path::MULTICAST),
+            "Multicast groups, queriers and routers that IGMP and MLD snooping knows; 404 without snooping",
+            all.one::<MulticastInfo>(),
         ),
         post(
             (Capture, path::CAPTURE),

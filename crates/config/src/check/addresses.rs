@@ -1,4 +1,7 @@
-//! Ports on the switch with one IP address or one MAC address: packets for it reach only one of them.
+//! Ports on the switch with one IP address or one MAC address: packets for it reach only one of them. Also the groups
+//! that ports are members of ([`multicast`]).
+
+mod multicast;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,6 +13,7 @@ use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Findings, Kind, Span};
 
 pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
+    multicast::check(findings, file, host);
     let (mut addresses, mut macs) = (Seen::new(), Seen::new());
     for (port, place) in host.ports.iter().zip(file.items("port")) {
         // Ports that do not switch may repeat addresses: rules keep them apart.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use netvm_model::{
     ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, FlowCacheConfig, FlowMonitorConfig,
-    Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SwitchConfig,
+    Group, GroupId, Host, MAX_NODES, MAX_WORKERS, PolicyConfig, SnoopingConfig, SwitchConfig,
 };
 use toml::Value;
 
@@ -190,6 +190,38 @@ impl Keys for SwitchConfig {
         table.key("mac_age", &mut self.mac_age, Number(1..=DAY));
         table.key("mac_hold", &mut self.mac_hold, Number(0..=60));
         table.key("forward_bpdu", &mut self.forward_bpdu, Flag);
+        self.multicast.keys(table);
+    }
+}
+
+impl Keys for SnoopingConfig {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("mcast_snooping", &mut self.snooping, Flag);
+        if let Some(at) = table.key("mcast_querier", &mut self.querier, Flag)
+            && self.querier
+            && !self.snooping
+        {
+            at.bad_value("has no effect without `mcast_snooping`")
+                .help("set `mcast_snooping = true`, too, or remove it")
+                .keep();
+        }
+        let address = Text(field::querier_address, ToString::to_string);
+        table.key("mcast_querier_address", &mut self.querier_address, address);
+        let (interval, response) = (&mut self.query_interval, &mut self.query_response_interval);
+        let at_interval = table.key("mcast_query_interval", interval, Number(2..=31_744));
+        let at_response = table.key("mcast_query_response_interval", response, Number(1..=120));
+        if let Some(at) = at_response.or(at_interval)
+            && *response >= *interval
+        {
+            at.bad_value("leaves hosts no time")
+                .help(format!(
+                    "`mcast_query_response_interval` is {response}, and must be less than `mcast_query_interval`, which is \
+                     {interval}"
+                ))
+                .keep();
+        }
+        table.key("mcast_last_member_interval", &mut self.last_member_interval, Number(1..=25));
+        table.key("mcast_flood_unregistered", &mut self.flood_unregistered, Flag);
     }
 }
 

@@ -1,8 +1,8 @@
 //! `[[port]]`: the keys about packets.
 
 use netvm_model::{
-    Forward, Guard, Host, Labels, MAX_RESERVED, MAX_TX_QUEUES, PortPolicy, QosConfig, QueueConfig,
-    StormLimits, VlanMode,
+    Forward, Guard, Host, Labels, MAX_RESERVED, MAX_TX_QUEUES, PortPolicy, PortSnooping, QosConfig,
+    QueueConfig, StormLimits, VlanMode,
 };
 use netvm_policy::{Action, Span};
 use netvm_wire::VlanId;
@@ -27,6 +27,7 @@ impl Keys for PortPolicy {
         table.key("vlan", &mut self.vlan, UnlessDefault(Nested("vlan")));
         table.key("mac_limit", &mut self.mac_limit, Number(0..=MAX_MACS));
         table.key("storm_control", &mut self.storm_control, UnlessDefault(Nested("storm_control")));
+        self.multicast.keys(table);
         table.key("split_horizon", &mut self.split_horizon, Optional(Name(names::any)));
         table.key("guard", &mut self.guard, Optional(Nested("guard")));
         table.key("police_in", &mut self.police_in, Optional(Nested("police")));
@@ -129,6 +130,18 @@ impl Keys for StormLimits {
         }
     }
 }
+
+impl Keys for PortSnooping {
+    fn keys(&mut self, table: &mut Table<'_>) {
+        table.key("mcast_router", &mut self.router, Word);
+        table.key("mcast_fast_leave", &mut self.fast_leave, Flag);
+        table.key("mcast_max_groups", &mut self.max_groups, Number(0..=MAX_GROUPS_OF_PORT));
+        table.key("mcast_groups", &mut self.groups, OneOrMore(Scalar(str::parse, ToString::to_string)));
+    }
+}
+
+/// Most groups that the hosts of a port may join.
+const MAX_GROUPS_OF_PORT: u64 = 16_384;
 
 impl Keys for Guard {
     fn keys(&mut self, table: &mut Table<'_>) {

@@ -1,7 +1,7 @@
 //! Values as text: for each parser `fn(&str)` there is a function that writes what it parses.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -370,6 +370,16 @@ pub(crate) fn gateway(text: &str) -> Result<IpAddr, FieldError> {
     let fits =
         |address: &IpAddr| !address.is_unspecified() && !address.is_multicast() && !address.is_loopback();
     address.filter(fits).ok_or(FieldError::Syntax("a unicast address, such as \"10.0.0.1\""))
+}
+
+/// The address of a querier; 0.0.0.0: none.
+pub(crate) fn querier_address(text: &str) -> Result<Ipv4Addr, FieldError> {
+    let address: Option<Ipv4Addr> = text.parse().ok();
+    let fits =
+        |address: &Ipv4Addr| !address.is_multicast() && !address.is_broadcast() && !address.is_loopback();
+    address
+        .filter(fits)
+        .ok_or(FieldError::Syntax("an IPv4 address of this host, such as \"10.0.0.1\", or \"0.0.0.0\""))
 }
 
 /// A program by name or path.

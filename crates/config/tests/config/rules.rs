@@ -3,8 +3,8 @@
 use netvm_config::{Finding, Kind, parse_rules};
 use netvm_model::{
     AclDefault, Action, Actions, ChainId, Eviction, FlowCacheConfig, FlowMonitorConfig, Forward, Guard,
-    Masked, Match, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, Rate, Rule, SetVlan, Span,
-    StormLimits, SwitchConfig, VlanMode,
+    Masked, Match, McastRouter, MonitorTable, Police, PolicyConfig, PortId, PortPolicy, PortSnooping, Rate,
+    Rule, SetVlan, SnoopingConfig, Span, StormLimits, SwitchConfig, VlanMode,
 };
 use netvm_wire::{ConnState, EtherType, Fragment, IpProto, MacAddr, PortRange, VlanId};
 
@@ -13,6 +13,7 @@ use crate::{cases, findings, host, is};
 mod connections;
 mod labels;
 mod nat;
+mod ports;
 mod when;
 
 /// Two ports and a chain; rules go behind.
@@ -232,6 +233,10 @@ acl_out = "deny"
 vlan = { trunk = [10, "20-30"], native = 1 }
 mac_limit = 7
 storm_control = { broadcast = 100, unknown_unicast = 0 }
+mcast_router = "on"
+mcast_fast_leave = true
+mcast_max_groups = 9
+mcast_groups = ["239.1.2.3", "ff15::1 vlan 20"]
 split_horizon = "guests"
 guard = { macs = "02:00:00:00:00:05", addresses = ["10.0.0.5", "2001:db8::/64"] }
 police_in = { packets = 10_000 }
@@ -241,7 +246,7 @@ weight = 3
 reserve = 25"#,
         1,
     );
-    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\nmac_hold = 2\nforward_bpdu = true\n[policy]\nmemory = 9\n";
+    let whole = "[engine]\nflow_cache = { entries = 1024, eviction = \"lru\", idle = 5 }\nflow_monitor = { table = \"d-left\", flows = 100, export = \"ipfix:tcp:192.0.2.1:4739\", eve = \"/tmp/eve\" }\n[switch]\nmac_age = 10\nmac_hold = 2\nforward_bpdu = true\nmcast_snooping = true\nmcast_querier = true\nmcast_querier_address = \"10.0.0.1\"\nmcast_query_interval = 20\nmcast_query_response_interval = 5\nmcast_last_member_interval = 2\nmcast_flood_unregistered = false\n[policy]\nmemory = 9\n";
     let host = host(&format!("{whole}{text}"));
     let rate = |per_second, burst| Some(Rate { per_second, burst });
     let expected = PortPolicy {
@@ -254,6 +259,12 @@ reserve = 25"#,
         },
         mac_limit: 7,
         storm_control: StormLimits { broadcast: 100, unknown_unicast: 0, ..StormLimits::default() },
+        multicast: PortSnooping {
+            router: McastRouter::On,
+            fast_leave: true,
+            max_groups: 9,
+            groups: ["239.1.2.3", "ff15::1 vlan 20"].map(|text| text.parse().unwrap()).to_vec(),
+        },
         split_horizon: Some("guests".to_owned()),
         guard: Some(Guard {
             macs: vec![MacAddr([2, 0, 0, 0, 0, 5])],
@@ -277,56 +288,22 @@ reserve = 25"#,
         ..FlowMonitorConfig::default()
     };
     assert_eq!(host.engine.flow_monitor, Some(monitor));
+    let multicast = SnoopingConfig {
+        snooping: true,
+        querier: true,
+        querier_address: [10, 0, 0, 1].into(),
+        query_interval: 20,
+        query_response_interval: 5,
+        last_member_interval: 2,
+        flood_unregistered: false,
+    };
     assert_eq!(
         (host.switch, host.policy),
         (
-            SwitchConfig { macs: 32_768, mac_age: 10, mac_hold: 2, forward_bpdu: true },
+            SwitchConfig { macs: 32_768, mac_age: 10, mac_hold: 2, forward_bpdu: true, multicast },
             PolicyConfig { memory: 9 }
         )
     );
-}
-
-/// A key of a port, code of the error, part of the remedy.
-const KEYS: &str = r#"
-forward = { } | missing_key | { normal = true }
-forward = { normal = true, out = "server" } | conflict | keep one of them
-forward = { out = "sever" } | unknown_name | did you mean `server`?
-forward = "normal" | wrong_type | a table: forward
-acl_in = "reject" | bad_value | possible values are `allow`, `deny`
-vlan = 10 | wrong_type | a table: vlan
-vlan = { native = 1 } | missing_key | { trunk = [10, "20-30"] }
-vlan = { access = 1, trunk = 2 } | conflict | remove it
-vlan = { trunk = "none" } | bad_value | a VLAN such as 10
-vlan = { trunk = [] } | bad_value | at least one
-split_horizon = "a b" | bad_name | 1 to 32
-guard = { } | missing_key | MAC addresses
-guard = { macs = "ff:ff:ff:ff:ff:ff" } | bad_value | the address of one network card
-guard = { addresses = "10.0.0.1/8" } | bad_value | write 10.0.0.0/8
-mac_limit = -1 | bad_value | from 0 to 1048576
-storm_control = { broadcast = 100_000_001 } | bad_value | from 0 to 100000000
-storm_control = { broadcasts = 1 } | unknown_key | did you mean `broadcast`?
-weight = 0 | bad_value | from 1 to 1000
-reserve = 91 | bad_value | from 0 to 90
-qos = { queues = [{ name = "q" }] } | missing_key | bits a second
-qos = { bits = 1_000_000 } | missing_key | list the queues
-qos = { bits = 1_000_000, queues = [] } | bad_value | 1 to 16 queues
-qos = { bits = 1_000_000, bit_burst = 1000, queues = [{ name = "q" }] } | bad_value | set `bit_burst` to at least
-qos = { bits = 1_000_000, queues = [{ name = "q", priority = true, weight = 2 }] } | bad_value | remove one of the two
-qos = { bits = 1_000_000, queues = [{ name = "q", dscp = 64 }] } | bad_value | from 0 to 63
-"#;
-
-#[test]
-fn errors_in_ports_have_remedies() {
-    for [text, code, remedy] in &cases(KEYS) {
-        let found = findings(&AROUND.replacen("forward = { normal = true }", text, 1));
-        let [finding] = &found[..] else { panic!("{text}: {found:#?}") };
-        assert!(is(finding, code, remedy), "{text}\n{}", finding.render(false));
-        assert!(
-            (5..=6).contains(&finding.position().0) || code == "missing_key",
-            "{}",
-            finding.render(false)
-        );
-    }
 }
 
 #[test]

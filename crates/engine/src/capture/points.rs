@@ -8,13 +8,16 @@ use super::{CaptureMeta, CapturePoint};
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId, RouterId};
 
-const _: () = assert!(DropReason::COUNT <= 64);
+const _: () = assert!(DropReason::COUNT <= DropReasons::BITS as usize);
+
+/// A bit for each drop reason.
+pub(crate) type DropReasons = u128;
 
 /// For each point, the number of its interface in the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapturePoints {
     /// If set, captures drops for these reasons (bit mask) instead of packets that pass.
-    dropped: Option<u64>,
+    dropped: Option<DropReasons>,
     ports: [u16; MAX_PORTS],
     hops: [[u16; MAX_HOPS]; MAX_CHAINS],
     chains: [u16; MAX_CHAINS],
@@ -24,7 +27,7 @@ pub(crate) struct CapturePoints {
 
 impl CapturePoints {
     /// No point yet.
-    pub(crate) fn new(dropped: Option<u64>) -> Box<Self> {
+    pub(crate) fn new(dropped: Option<DropReasons>) -> Box<Self> {
         Box::new(Self {
             dropped,
             ports: [NONE_U16; MAX_PORTS],

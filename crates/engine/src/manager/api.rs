@@ -176,7 +176,7 @@ impl Engine {
     pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
         let is_current = Policy::same_sources(&self.host, host);
         if is_current {
-            self.rules.adopt(policy, self.workers.len(), &self.reaper);
+            self.adopt(policy);
             self.publisher().send_snapshots();
         }
         is_current

@@ -122,7 +122,7 @@ impl Engine {
         self.routers.follow(host, quotas);
         self.targets.follow(host);
         self.nfs.dismiss_unconfigured(host, &mut self.notices);
-        self.rules.adopt(policy, self.workers.len(), &self.reaper);
+        self.adopt(policy);
         self.follow_switching();
         self.connections.follow(host, tables, &mut self.workers);
         self.publisher().publish_in_order();

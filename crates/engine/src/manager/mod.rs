@@ -15,6 +15,7 @@
 //! | [`resize`] | the workers' [`cores`], who owns which flows, and workers that come and go |
 //! | [`memory`] | the memory of ports without a group; makes that of groups |
 //! | [`bonds`] | bonds: the links of their members, LACP, and who carries packets |
+//! | [`multicast`] | IGMP and MLD snooping: memberships, routers and queriers |
 //! | [`pairs`] | programs that are hops: their states, and the probes that watch them |
 //! | [`nfs`] | trust groups, attached NFs, teardowns, audits and resets |
 //! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
@@ -41,6 +42,7 @@ mod bonds;
 mod captures;
 mod cores;
 mod memory;
+mod multicast;
 mod nfs;
 mod notice;
 mod pairs;
@@ -57,6 +59,7 @@ mod workers;
 use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
+use crate::policy::Policy;
 use crate::router::{EvpnUpdate, UnknownNetwork};
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
@@ -70,6 +73,8 @@ use cores::Cores;
 pub use cores::{CoresError, StartError};
 pub use memory::GroupError;
 use memory::Memories;
+use multicast::Multicast;
+pub use multicast::{MulticastView, PortMulticast};
 pub use nfs::AdmitError;
 use nfs::Nfs;
 pub use nfs::instance::{GuestShape, InstanceState};
@@ -114,6 +119,7 @@ pub struct Engine {
     routers: Routers,
     nfs: Nfs,
     bonds: Bonds,
+    multicast: Multicast,
     pairs: Pairs,
     ports: Ports,
     memory: Memories,
@@ -150,6 +156,7 @@ impl Engine {
             routers: Routers::start()?,
             nfs: Nfs::new(),
             bonds: Bonds::new(),
+            multicast: Multicast::new(),
             pairs: Pairs::new(),
             ports: Ports::new(cores.node_of_each()),
             memory: Memories::new(eal, pages, config.ring_size, cores.nodes.clone()),
@@ -175,10 +182,11 @@ impl Engine {
         self.connections.set_mapping_key(key);
     }
 
-    /// Sets this host's address in LACP: one that no other host has, and the same after a restart. Call it before the
-    /// first host is applied.
-    pub const fn set_lacp_system(&mut self, system: MacAddr) {
+    /// Sets this host's address in LACP, and that of its queries for groups: one that no other host has, and the same
+    /// after a restart. Call it before the first host is applied.
+    pub const fn set_system_address(&mut self, system: MacAddr) {
         self.bonds.set_system(system);
+        self.multicast.set_mac(system);
     }
 
     /// Has new connections avoid a target of NAT rules, or lead to it again. Established ones stay. Workers see it at
@@ -218,12 +226,19 @@ impl Engine {
         self.workers.take_records()
     }
 
+    /// Puts a policy into force with the next snapshot.
+    fn adopt(&mut self, policy: Arc<Policy>) {
+        self.rules.adopt(policy, self.workers.len(), &self.reaper);
+        self.multicast.follow(&self.host, self.rules.policy().switching.as_ref());
+    }
+
     /// Publishes what the parts have changed.
     fn publisher(&mut self) -> Publisher<'_> {
         let Self { host, routers, rules, chains, captures, resizes, traces, nfs, workers, reaper, .. } = self;
-        let (owners, targets, pairs, bonds) =
-            (resizes.owners(), &self.targets, &self.pairs, self.bonds.of_snapshots());
-        let sources = Sources { host, routers, rules, chains, captures, owners, targets, pairs, bonds };
+        let (owners, targets, pairs) = (resizes.owners(), &self.targets, &self.pairs);
+        let (bonds, multicast) = (self.bonds.of_snapshots(), self.multicast.of_snapshots());
+        let sources =
+            Sources { host, routers, rules, chains, captures, owners, targets, pairs, bonds, multicast };
         Publisher { sources, nfs, traces, workers, reaper }
     }
 
@@ -270,6 +285,7 @@ impl Engine {
             self.publisher().publish();
         }
         self.service_bonds();
+        self.service_multicast();
         self.reset_damaged();
         for (port, event) in self.rules.service() {
             self.notices.push(Notice::Switching { port, event });
@@ -301,6 +317,20 @@ impl Engine {
     #[must_use]
     pub fn why_closed(&self, port: PortId) -> Option<String> {
         self.ports.why_closed(port).map(str::to_owned)
+    }
+
+    /// IGMP and MLD snooping; `None`: L2 switching does not snoop.
+    #[must_use]
+    pub fn multicast(&self) -> Option<MulticastView> {
+        self.multicast.view()
+    }
+
+    /// Learns groups, and sends queries.
+    fn service_multicast(&mut self) {
+        let Self { host, ports, workers, multicast, .. } = self;
+        if multicast.service(host, ports, workers) {
+            self.publisher().send_snapshots();
+        }
     }
 
     /// The notices since the last call.

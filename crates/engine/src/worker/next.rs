@@ -2,6 +2,7 @@
 //! brings them there.
 
 use dpdk::Batch;
+use netvm_switch::snoop::SetNumber;
 use netvm_wire::VlanId;
 
 use crate::drop_reason::DropReason;
@@ -60,6 +61,17 @@ pub(crate) struct OutOfTunnel {
     pub(crate) remote: u16,
     /// Bytes of the outer headers.
     pub(crate) headers: u8,
+}
+
+/// Ports of a VLAN that packets of a port go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flooding {
+    pub(crate) from: PortId,
+    pub(crate) vlan: u16,
+    /// Those of a group or of routers, or all.
+    pub(crate) to: SetNumber,
+    /// Of these, the ones whose numbers are at least so high.
+    pub(crate) first: u16,
 }
 
 /// A position in a chain.
@@ -173,8 +185,8 @@ pub(crate) enum Next {
     Bridge { from: PortId, action: PackedAction },
     /// All ports of their VLANs.
     FloodEach { from: PortId },
-    /// All ports of a VLAN whose numbers are at least `first`.
-    Flood { from: PortId, vlan: u16, first: u16 },
+    /// These ports of a VLAN.
+    Flood(Flooding),
     /// Out of a port, with the tag that it expects.
     Bridged { from: PortId, out: PortId },
     /// A virtual router.

@@ -107,6 +107,8 @@ pub enum Step {
     Mirrored(PortId),
     /// L2 switching looks up its destination: the port, if known.
     Switched(Option<PortId>),
+    /// It goes only to the members of this group, and to multicast routers.
+    ToGroup(Address),
     /// A copy of it, for this port of its VLAN; the steps that follow are the copy's.
     Flooded(PortId),
     /// It enters a chain.

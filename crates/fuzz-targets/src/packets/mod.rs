@@ -2,10 +2,12 @@
 
 mod connections;
 mod frames;
+mod multicast;
 mod nat64;
 mod vxlan;
 
 pub use connections::connections;
 pub use frames::{flow_names, wire_parse};
+pub use multicast::multicast;
 pub use nat64::nat64;
 pub use vxlan::vxlan;

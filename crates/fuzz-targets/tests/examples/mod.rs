@@ -6,7 +6,9 @@ use netvm_attach::{Answer, Hello, Ready};
 use netvm_capture::{CaptureWriter, Format, Precision, Timestamp, WriterOptions};
 use netvm_ring::Descriptor;
 use netvm_wire::{FrameBuilder, MacAddr};
-pub use packets::{connection_steps, datagrams_of_tunnels, frames, packets_to_translate, whole_frames};
+pub use packets::{
+    connection_steps, datagrams_of_tunnels, frames, multicast_messages, packets_to_translate, whole_frames,
+};
 use serde::Serialize;
 
 use crate::mutate::Random;

@@ -145,3 +145,38 @@ pub fn datagrams_of_tunnels() -> Vec<Vec<u8>> {
     };
     whole_frames().iter().flat_map(datagram).collect()
 }
+
+/// Messages of IGMP and MLD; the body makes their checksums right.
+pub fn multicast_messages() -> Vec<Vec<u8>> {
+    let group = [0xff, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
+    let record = |kind: u8, sources: u8, group: &[u8]| {
+        let addresses = vec![9; usize::from(sources) * group.len()];
+        [&[kind, 0, 0, sources][..], group, &addresses].concat()
+    };
+    let (v4, v6) = ([239, 1, 2, 3], group);
+    let records = |group: &[u8]| -> Vec<u8> {
+        (1..=6).flat_map(|kind| [record(kind, 0, group), record(kind, 2, group)]).flatten().collect()
+    };
+    let igmp = [
+        vec![0x11, 100, 0, 0, 0, 0, 0, 0],
+        [&[0x11, 10, 0, 0][..], &v4, &[2, 125, 0, 0]].concat(),
+        [&[0x12, 0, 0, 0][..], &v4].concat(),
+        [&[0x16, 0, 0, 0][..], &v4].concat(),
+        [&[0x17, 0, 0, 0][..], &v4].concat(),
+        [vec![0x22, 0, 0, 0, 0, 0, 0, 12], records(&v4)].concat(),
+    ];
+    let mld = [
+        [&[130, 0, 0, 0, 39, 16, 0, 0][..], &v6, &[2, 125, 0, 0]].concat(),
+        [&[131, 0, 0, 0, 0, 0, 0, 0][..], &v6].concat(),
+        [&[132, 0, 0, 0, 0, 0, 0, 0][..], &v6].concat(),
+        [vec![143, 0, 0, 0, 0, 0, 0, 12], records(&v6)].concat(),
+    ];
+    let frame = |[source, destination]: [&str; 2], protocol, message: &[u8]| {
+        let builder = FrameBuilder::new(MacAddr([2; 6]), MacAddr([1, 0, 0x5e, 0, 0, 1])).ttl(1);
+        let builder = builder.ip(source.parse().unwrap(), destination.parse().unwrap());
+        builder.protocol(protocol).payload(message).to_vec().unwrap()
+    };
+    let of_v4 = igmp.iter().map(|message| frame(["10.0.0.1", "224.0.0.22"], IpProto(2), message));
+    let of_v6 = mld.iter().map(|message| frame(["fe80::1", "ff02::16"], IpProto::ICMPV6, message));
+    of_v4.chain(of_v6).collect()
+}

@@ -4,6 +4,7 @@ use netvm_ids::{ChainId, PortId, QueueId, RouterId};
 use netvm_policy::{Labels, Police, Rate, Span};
 use netvm_wire::{IpNet, MacAddr, VlanId};
 
+use crate::engine::PortSnooping;
 use crate::router::publish::Publish;
 use crate::words::words;
 
@@ -130,6 +131,8 @@ pub struct PortPolicy {
     pub mac_limit: u32,
     /// Storm control.
     pub storm_control: StormLimits,
+    /// IGMP and MLD snooping.
+    pub multicast: PortSnooping,
     /// Name of its split-horizon group: L2 switching forwards nothing between ports of one group.
     pub split_horizon: Option<String>,
     /// Anti-spoofing.
@@ -174,6 +177,7 @@ impl Default for PortPolicy {
             vlan: VlanMode::default(),
             mac_limit: 4096,
             storm_control: StormLimits::default(),
+            multicast: PortSnooping::default(),
             split_horizon: None,
             guard: None,
             police_in: None,

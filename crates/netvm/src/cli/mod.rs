@@ -27,7 +27,6 @@ pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
 pub use port::PortCommand;
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
-
 pub use trace::LiveTraceArgs;
 pub use vm::VmCommand;
 
@@ -184,6 +183,8 @@ pub enum CliCommand {
     },
     /// Show the MAC addresses that the L2 switch has learned
     Mac,
+    /// Show the multicast groups that the L2 switch has learned, with queriers and routers
+    Mdb,
     /// Capture packets at ports, hops of chains, NFs and routers, or dropped packets
     ///
     /// Writes pcapng for Wireshark, tshark and tcpdump, with the capture point as interface, and chain, hop, verdict
@@ -338,8 +339,7 @@ pub struct NewNfArgs {
     /// Create the project's folder in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub into: PathBuf,
-    /// netvm's sources, for Rust and Go [default: the checkout of this program, else those of the package
-    /// libnetlib-dev]
+    /// netvm's sources, for Rust and Go [default: this program's checkout, else those of package libnetlib-dev]
     #[arg(long, value_name = "FOLDER")]
     pub sources: Option<PathBuf>,
 }
@@ -370,8 +370,8 @@ impl std::fmt::Display for Language {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if !(0.1..=3600.0).contains(&seconds) {
-        return Err("must be from 0.1 to 3600 seconds".to_owned());
+    match (0.1..=3600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("must be from 0.1 to 3600 seconds".to_owned()),
     }
-    Ok(Duration::from_secs_f64(seconds))
 }

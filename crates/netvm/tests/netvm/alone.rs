@@ -241,6 +241,7 @@ fn tables_of(file: &str) -> &'static [&'static str] {
         "inspect/nf.rs" => &["netvm nf"],
         "inspect/port.rs" => &["netvm port"],
         "inspect/status.rs" => &["netvm status"],
+        "policy/multicast.rs" => &["netvm mdb"],
         "policy/mod.rs" => &["netvm policy show", "netvm flow list", "netvm flow top", "netvm mac"],
         "router/mod.rs" => &["netvm router", "netvm router show", "netvm router neigh"],
         "stats.rs" => &["netvm stats"],

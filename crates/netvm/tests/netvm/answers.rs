@@ -1,5 +1,7 @@
 //! The canned answers.
 
+mod multicast;
+
 use netvm_api::{
     ChainInfo, ChainState, Drift, Drops, GroupInfo, HugePages, Idle, NfInfo, NfPackets, NfState, PortInfo,
     PortWorkerInfo, RegionInfo, RevisionInfo, RoleInfo, StageInfo, Stats, Status, ThreadInfo, WorkerInfo,

@@ -146,6 +146,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::SAVED_CONNECTIONS, get(policy::saved::save).post(policy::saved::load))
         .route(path::CONNECTION_EVENTS, get(policy::connections::events))
         .route(path::ADDRESSES, get(policy::addresses))
+        .route(path::MULTICAST, get(policy::multicast::multicast))
         .route(path::CAPTURE, post(capture::start))
         .route(path::CAPTURE_FILE, post(capture::download::start))
         .route(path::RESTART, post(change::restart))

@@ -1,6 +1,7 @@
 //! Rules, flows, MAC addresses and packet traces.
 
 pub(super) mod connections;
+pub(super) mod multicast;
 pub(super) mod saved;
 
 use std::sync::Arc;

@@ -27,6 +27,10 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
         Step::Flooded(port) => {
             at_port(host, *port, StepKind::Flooded, |name| format!("flooded to port {name}:"))
         }
+        Step::ToGroup(group) => {
+            let text = format!("L2 switch: to members of {} and to routers", group.to_ip());
+            TracedStep::new(StepKind::ToGroup, text)
+        }
         Step::NextHop { port, vlan, mac } => at_port(host, *port, StepKind::Routed, |name| {
             let vlan = vlan.map(|vlan| format!(" with VLAN {}", vlan.get())).unwrap_or_default();
             format!("routed to {mac} on port {name}{vlan}")

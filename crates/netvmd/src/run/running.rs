@@ -173,7 +173,7 @@ async fn keep_numbers(engine: &EngineHandle, state_dir: &Path) -> Result<(), Eng
     let [a, b, c, d, e, ..] = system.to_le_bytes();
     // Locally administered.
     let system = MacAddr([0x02, a, b, c, d, e]);
-    engine.call(move |engine| engine.set_lacp_system(system)).await
+    engine.call(move |engine| engine.set_system_address(system)).await
 }
 
 #[cfg(test)]

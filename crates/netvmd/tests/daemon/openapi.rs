@@ -124,7 +124,8 @@ fn openapi_describes_every_route_and_what_it_answers() {
     let router = if is_root() { router(&name) } else { String::new() };
     let engine = ENGINE.replace("huge_pages", "flow_monitor = {}\nhuge_pages");
     let chain = forwarding_chain("a", &program("counting"));
-    let mut daemon = Daemon::start(&format!("{engine}{chain}{TRACKED}{router}"));
+    let switch = "[switch]\nmcast_snooping = true\n";
+    let mut daemon = Daemon::start(&format!("{engine}{chain}{TRACKED}{router}{switch}"));
     daemon.until_running("a-nf");
     daemon.until_flowing("a");
     daemon.until("a connection is tracked", |daemon| {

@@ -13,6 +13,7 @@ mod host;
 mod many_ports;
 mod memif;
 mod memory;
+mod multicast;
 mod policy;
 mod workers;
 

@@ -52,6 +52,20 @@ impl Address {
         Self::from_v6_bits(u128::from_be_bytes(octets))
     }
 
+    /// Whether it is a multicast group whose packets may leave their link: not of 224.0.0.0/24 (RFC 5771 section 4),
+    /// nor of ff00::/16 to ff02::/16 with any flags (RFC 4291 section 2.7).
+    #[inline]
+    #[must_use]
+    pub const fn is_group_beyond_link(self) -> bool {
+        match self.v4_bits() {
+            Some(bits) => bits >> 28 == 0xe && bits >> 8 != 0x00e0_0000,
+            None => {
+                let first = self.v6_bits() >> 112;
+                first >> 8 == 0xff && first & 0xf > 2
+            }
+        }
+    }
+
     /// Whether it is an IPv4 address.
     #[inline]
     #[must_use]

@@ -1,5 +1,7 @@
 //! Random rules, and what ports do besides.
 
+mod multicast;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_model::{
@@ -26,11 +28,11 @@ const MAC_BITS: u64 = (1 << 48) - 1;
 /// `[switch]`, `[policy]`, `flow_cache`.
 pub fn whole() -> impl Strategy<Value = (SwitchConfig, PolicyConfig, FlowCacheConfig)> {
     let numbers = (64u32..=1 << 20, 1u32..=86_400, 1u32..=1 << 20, 64u32..=1 << 24, 1u32..=86_400);
-    let l2 = (0u32..=60, any::<bool>());
+    let l2 = (0u32..=60, any::<bool>(), multicast::of_switch());
     (numbers, any::<bool>(), l2).prop_map(
-        |((macs, mac_age, memory, entries, idle), lru, (mac_hold, forward_bpdu))| {
+        |((macs, mac_age, memory, entries, idle), lru, (mac_hold, forward_bpdu, multicast))| {
             let eviction = if lru { Eviction::Lru } else { Eviction::Clock };
-            let switch = SwitchConfig { macs, mac_age, mac_hold, forward_bpdu };
+            let switch = SwitchConfig { macs, mac_age, mac_hold, forward_bpdu, multicast };
             (switch, PolicyConfig { memory }, FlowCacheConfig { entries, eviction, idle })
         },
     )
@@ -81,11 +83,12 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
             multicast,
             unknown_unicast,
         });
+    let snooping = mode.prop_flat_map(|mode| (multicast::of_port(mode.clone()), Just(mode)));
     let switched = (0u32..=1 << 20, storm_control);
     let rest = (switched, option::of("[A-Za-z0-9_-][A-Za-z0-9_.-]{0,31}"), option::of(guard()), limits);
-    (mode, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
+    (snooping, (acl(), acl()), rest, (0u8..4, any::<Index>())).prop_map(
         |(
-            vlan,
+            (multicast, vlan),
             (acl_in, acl_out),
             (
                 (mac_limit, storm_control),
@@ -102,6 +105,7 @@ pub fn port_policy() -> impl Strategy<Value = RawPolicy> {
                 vlan,
                 mac_limit,
                 storm_control,
+                multicast,
                 split_horizon,
                 guard,
                 police_in,

@@ -18,7 +18,7 @@ use netvm_model::words::nearest_names;
 
 use super::reaper::Reaper;
 use super::workers::Workers;
-use crate::capture::points::CapturePoints;
+use crate::capture::points::{CapturePoints, DropReasons};
 use crate::capture::{CaptureParts, EndedCapture, MAX_CAPTURES, WorkerCapture};
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, WorkerId};
@@ -173,7 +173,7 @@ fn nearest_of(near: &[String]) -> String {
 #[derive(Debug)]
 struct Session {
     interfaces: Vec<NamedCapturePoint>,
-    dropped: Option<u64>,
+    dropped: Option<DropReasons>,
     /// What workers get that are added later, by number.
     spares: BTreeMap<WorkerId, Box<WorkerCapture>>,
 }
@@ -299,9 +299,9 @@ impl CaptureNames {
 }
 
 /// Bit mask of the reasons; all bits if the list is empty.
-fn reason_bits(names: &[String]) -> Result<u64, CaptureError> {
+fn reason_bits(names: &[String]) -> Result<DropReasons, CaptureError> {
     if names.is_empty() {
-        return Ok(u64::MAX);
+        return Ok(DropReasons::MAX);
     }
     let bit = |name: &String| {
         let known = DropReason::ALL.into_iter().find(|reason| reason.name() == name);

@@ -20,7 +20,9 @@ use crate::manager::traces::Traces;
 use crate::nat::{Nat, TargetHealth};
 use crate::policy::DecisionCounters;
 use crate::port_bits::PortBits;
-use crate::snapshot::{Bonds, ChainPath, Choice, FlowRights, Shortened, Snapshot, StickyChoice, Target};
+use crate::snapshot::{
+    Bonds, ChainPath, Choice, FlowRights, Multicast, Shortened, Snapshot, StickyChoice, Target,
+};
 
 /// What snapshots and tables are made of, besides the NFs.
 #[derive(Clone, Copy)]
@@ -34,6 +36,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) targets: &'a TargetHealth,
     pub(crate) pairs: &'a Pairs,
     pub(crate) bonds: &'a Bonds,
+    pub(crate) multicast: Option<&'a Multicast>,
 }
 
 /// The data from which snapshots and tables are built.
@@ -54,13 +57,15 @@ pub(crate) struct View<'a> {
     owners: &'a Arc<FlowOwners>,
     targets: &'a TargetHealth,
     bonds: &'a Bonds,
+    multicast: Option<&'a Multicast>,
     /// The NAT rules, which all workers share: made for the first snapshot.
     nat: OnceCell<Option<Arc<Nat>>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(sources: Sources<'a>, nfs: &Nfs, traces: &Traces) -> Self {
-        let Sources { host, routers, rules, chains, captures, owners, targets, pairs, bonds } = sources;
+        let Sources { host, routers, rules, chains, captures, owners, targets, pairs, .. } = sources;
+        let (bonds, multicast) = (sources.bonds, sources.multicast);
         let captured = match traces.show_each_hop() {
             true => host.chains.iter().map(|chain| chain.id).collect(),
             false => captures.chains(host),
@@ -80,6 +85,7 @@ impl<'a> View<'a> {
             owners,
             targets,
             bonds,
+            multicast,
             nat: OnceCell::new(),
         }
     }
@@ -93,6 +99,7 @@ impl<'a> View<'a> {
         let snapshot = Snapshot { policy, hits, routers, owners, nat, ..Snapshot::default() };
         let mut snapshot = snapshot.with_virtual_ports(self.host);
         snapshot.bonds = self.bonds.clone();
+        snapshot.multicast = self.multicast.cloned();
         snapshot.pairs = self.pair_ports();
         for port in &self.host.ports {
             snapshot.ports.add(port.id);

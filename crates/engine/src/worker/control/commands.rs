@@ -20,7 +20,7 @@ use crate::worker::Worker;
 use crate::worker::graph::collect::{drain, note_faults};
 use crate::worker::graph::handoff::{finish_handed_over, send_held};
 use crate::worker::graph::ring::start_queue::{drop_waiting, release};
-use crate::worker::graph::tx::{close, send_control_frames, send_probe, shape_one};
+use crate::worker::graph::tx::{close, send_control_frames, send_probe, send_queries, shape_one};
 use crate::worker::packet::probe::Probe;
 use crate::worker::record::{LiveTrace, Recorder, TraceRecord};
 use crate::worker::state::connections::{TableMemory, WorkerConnections};
@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Probe(Probe),
     /// Send the frames that wait for a member of a bond.
     SendControlFrames(PortId),
+    /// Send the queries of snooping that wait, from the memory of this port.
+    SendQueries { by: PortId },
     /// End.
     Stop,
 }
@@ -291,6 +293,7 @@ impl Worker {
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::SendControlFrames(port) => send_control_frames(dp, &self.snapshot, port),
+            Command::SendQueries { by } => send_queries(dp, &self.snapshot, by),
             Command::Probe(probe) => send_probe(dp, &self.snapshot, probe),
             Command::Stop => self.stopping = true,
         }

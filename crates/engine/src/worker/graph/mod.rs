@@ -157,7 +157,7 @@ fn run(burst: &mut Dispatch<'_>, at: Next) -> Step {
         Next::Mirror(side, action, n) => decision::mirror(burst, side, action, n),
         Next::BridgeLookup { from } => bridge::look_up(burst, from),
         Next::FloodEach { from } => bridge::flood_each(burst, from),
-        Next::Flood { from, vlan, first } => bridge::flood(burst, from, vlan, first),
+        Next::Flood(flooding) => bridge::flood(burst, flooding),
         Next::Bridged { from, out } => bridge::tag(burst, from, out),
         Next::RouterShared { from, router } => route::share(burst, from, router),
         Next::RouterGroup(group) => route::copy_to_others(burst, group),

@@ -14,6 +14,8 @@ use crate::snapshot::{Snapshot, Target};
 use crate::worker::act::reject::{has_answer, has_mtu_answer};
 use crate::worker::chain::hop::Hop;
 use crate::worker::classify::l2_lookup::tag_of;
+use crate::worker::forward::bridge::multicast::pruned_group;
+use crate::worker::forward::bridge::{next_two, vlan_of};
 use crate::worker::next::{ChainHop, Entering, Next, OutOfTunnel, Position, Side, ToVtep};
 use crate::worker::packet::keys::{ethernet_key_of, key_of};
 use crate::worker::record::{Arrival, ComesBack, PacketEvent, Recorder, Source, Visit};
@@ -150,9 +152,12 @@ fn what(dp: &Datapath, cx: Context<'_>, next: Next, packet: &Mbuf) -> Option<Pac
             Action::Flood => None,
             _ => known_destination(dp, cx, from, packet)?,
         }),
-        Next::Flood { from, vlan, first } => {
-            let switching = policy.switching.as_ref()?;
-            Step::Flooded(PortId(switching.bridge.flood_from(from.0, vlan, first).next()?))
+        Next::FloodEach { from } => {
+            let (multicast, switching) = (cx.snapshot.multicast.as_ref()?, policy.switching.as_ref()?);
+            Step::ToGroup(pruned_group(multicast, vlan_of(switching, from, packet)?, packet)?)
+        }
+        Next::Flood(flooding) => {
+            Step::Flooded(next_two(cx.snapshot, policy.switching.as_ref()?, flooding)[0]?)
         }
         Next::Router { router, .. } => Step::Router(router),
         Next::Forwarded { out, .. } => {

@@ -19,6 +19,7 @@ use crate::interface::{PortContext, PortQueue, Shaper};
 use crate::memory::mark;
 use crate::snapshot::Snapshot;
 use crate::worker::act::answer;
+use crate::worker::forward::bridge::delivered;
 use crate::worker::next::{CountedAt, Next};
 use crate::worker::packet::keys::key_of;
 use crate::worker::packet::probe::Probe;
@@ -65,6 +66,20 @@ pub(crate) fn send_control_frames(dp: &mut Datapath, snapshot: &Snapshot, port: 
         }
     }
     walk(dp, Context::new(snapshot, memory), Next::Tx(port), &mut batch);
+}
+
+/// Sends the queries of snooping that the manager has made, from the memory of a port. They have the tags of their
+/// ports.
+pub(crate) fn send_queries(dp: &mut Datapath, snapshot: &Snapshot, by: PortId) {
+    let (Some(multicast), Some(switching)) = (&snapshot.multicast, &snapshot.policy.switching) else {
+        return;
+    };
+    let Some(id) = dp.ports.get(by).map(|queue| queue.memory) else { return };
+    while let (Some((out, frame)), Some(memory)) = (multicast.exchange.next_to_send(), dp.memories.get(id)) {
+        let mut batch = Batch::new();
+        answer::add(memory, &mut batch, PortNumber(out.0), &frame);
+        walk(dp, Context::new(snapshot, id), delivered(switching, out), &mut batch);
+    }
 }
 
 /// Where packets go that a port without a device has sent.

@@ -1,6 +1,7 @@
-//! `netvm policy`, `netvm flow` and `netvm mac`.
+//! `netvm policy`, `netvm flow`, `netvm mac` and `netvm mdb`.
 
 mod import;
+mod multicast;
 mod packet;
 
 use netvm_api::{
@@ -15,6 +16,7 @@ use crate::format::{bytes, count, duration};
 use crate::output::{Output, lines};
 
 pub use import::import;
+pub use multicast::multicast;
 
 /// Runs a `policy` command.
 pub async fn policy(client: &Client, output: &Output, command: PolicyCommand) -> Result<(), CliError> {

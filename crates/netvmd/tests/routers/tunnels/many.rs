@@ -1,9 +1,12 @@
 //! Three servers in one network: netvm, and two with the kernel's VXLAN, behind different interfaces of the router.
 
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use netvm_api::{PortInfo, path};
+use netvm_api::{MulticastInfo, PortInfo, path};
 
 use super::super::common::Daemon;
 use super::super::common::hosts::{Host, are_possible, run, succeeds};
@@ -108,5 +111,45 @@ fn an_address_is_learned_behind_its_server_and_moves() {
     second.ip("address add 10.6.0.2/24 dev vx");
     second.ip(&format!("link set vx address {mac}"));
     assert!(container.pings("10.6.0.2"), "{}", log(&daemon));
+    daemon.purge();
+}
+
+#[test]
+fn a_group_is_joined_through_a_tunnel() {
+    const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+    if !are_possible() {
+        return;
+    }
+    let net = Net::new();
+    let switch = "[switch]\nmcast_snooping = true\nmcast_querier = true\nmcast_query_interval = 4\n\
+                  mcast_query_response_interval = 1\nmcast_flood_unregistered = false\n";
+    let mut daemon = Daemon::start(&(net.config() + switch));
+    let Net { container, peers: [first, _], .. } = &net;
+    assert!(container.pings("10.6.0.2"), "{}", daemon.log());
+    let (joined, has_joined) = mpsc::channel();
+    let member = first.inside(move || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 5004)).unwrap();
+        socket.join_multicast_v4(&GROUP, &[10, 6, 0, 2].into()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        joined.send(()).unwrap();
+        let mut datagram = [0; 16];
+        socket.recv(&mut datagram).map(|length| datagram[..length].to_vec())
+    });
+    has_joined.recv().unwrap();
+    daemon.until("a host behind the tunnel has joined", |daemon| {
+        let info: MulticastInfo = daemon.get(path::MULTICAST);
+        let mut igmp = info.domains.iter().filter(|domain| domain.protocol == "igmp" && domain.pruned);
+        igmp.any(|domain| {
+            domain.groups.iter().any(|group| {
+                group.group == GROUP.to_string() && group.ports.iter().any(|member| member.port == "overlay")
+            })
+        })
+    });
+    let sender = container.inside(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::new(10, 6, 0, 1), 0)).unwrap();
+        socket.send_to(b"hello", (GROUP, 5004)).unwrap();
+    });
+    sender.join().unwrap();
+    assert_eq!(member.join().unwrap().unwrap(), b"hello", "{}", daemon.log());
     daemon.purge();
 }

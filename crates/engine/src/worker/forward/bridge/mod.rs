@@ -1,18 +1,24 @@
 //! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the
 //! tag that the port expects. An interface of the bridge itself receives them.
 //!
+//! With snooping, packets to a group go to its members ([`multicast`]).
+//!
 //! Cost: two comparisons per burst without VLANs. With VLANs, the tag of each packet is read again. Flooding copies a
 //! packet for each port except the last.
 
+pub(crate) mod multicast;
+
 use dpdk::Mbuf;
-use netvm_switch::{StormClass, TagChange};
+use netvm_switch::snoop::SetNumber;
+use netvm_switch::{FloodOf, StormClass, TagChange};
 use netvm_wire::{EtherType, MacAddr};
 
 use crate::drop_reason::DropReason;
 use crate::ids::PortId;
 use crate::policy::Switching;
+use crate::snapshot::Snapshot;
 use crate::worker::classify::l2_lookup::{Learning, tag_of};
-use crate::worker::next::{Dispatch, Next, Step};
+use crate::worker::next::{Dispatch, Flooding, Next, Step};
 use crate::worker::packet::keys::ethernet_key_of;
 use crate::worker::packet::retag::{Retag, retag};
 use crate::worker::state::lookup_results::{Action, PackedAction};
@@ -55,7 +61,7 @@ pub(crate) fn switch(switching: Option<&Switching>, from: PortId, action: Packed
 
 /// Out of a port of the bridge, or into the interface of the bridge itself.
 #[inline(always)]
-fn delivered(switching: &Switching, out: PortId) -> Next {
+pub(crate) fn delivered(switching: &Switching, out: PortId) -> Next {
     if switching.interfaces.contains(&out) { Next::Rx(out) } else { Next::Interface(out) }
 }
 
@@ -74,7 +80,15 @@ pub(crate) fn flood_each(burst: &mut Dispatch<'_>, from: PortId) -> Step {
             Some(_) if !dp.is_dry && !switching.storm.admit(from.0, class, dp.clock.tick) => {
                 Next::drop_at(from, DropReason::StormControl)
             }
-            Some(vlan) => Next::Flood { from, vlan, first: 0 },
+            Some(vlan) => {
+                let all = Flooding { from, vlan, to: SetNumber::ALL, first: 0 };
+                match &cx.snapshot.multicast {
+                    Some(multicast) if class == StormClass::Multicast => {
+                        multicast::destination(dp, multicast, all, mbuf)
+                    }
+                    _ => Next::Flood(all),
+                }
+            }
         };
     }
     Step::Each
@@ -82,22 +96,47 @@ pub(crate) fn flood_each(burst: &mut Dispatch<'_>, from: PortId) -> Step {
 
 /// Sends a copy to the next port of a VLAN, from the port with the number `first` on, or the packets themselves to the
 /// last.
-pub(crate) fn flood(burst: &mut Dispatch<'_>, from: PortId, vlan: u16, first: u16) -> Step {
+pub(crate) fn flood(burst: &mut Dispatch<'_>, flooding: Flooding) -> Step {
     let Dispatch { dp, cx, batch, split } = burst;
+    let from = flooding.from;
     let Some(switching) = &cx.snapshot.policy.switching else {
         return Step::All(Next::drop_at(from, DropReason::Filtered));
     };
-    let mut ports = switching.bridge.flood_from(from.0, vlan, first).map(PortId);
-    let Some(out) = ports.next() else {
-        return Step::All(Next::drop_at(from, DropReason::Filtered));
+    let [out, other] = next_two(cx.snapshot, switching, flooding);
+    let Some(out) = out else {
+        let is_pruned = !flooding.to.is_all();
+        let reason = if is_pruned { DropReason::NoListener } else { DropReason::Filtered };
+        return Step::All(Next::drop_at(from, reason));
     };
     let bridged = |out| match switching.is_vlan_aware {
         true => Next::Bridged { from, out },
         false => delivered(switching, out),
     };
-    let Some(other) = ports.next() else { return Step::All(bridged(out)) };
+    let Some(other) = other else { return Step::All(bridged(out)) };
     split.copies = copies_for(dp, out, cx.memory, batch.as_slice());
-    Step::Copies(bridged(out), Next::Flood { from, vlan, first: other.0 })
+    Step::Copies(bridged(out), Next::Flood(Flooding { first: other.0, ..flooding }))
+}
+
+/// The next port that packets go to, and the one after it.
+#[inline]
+pub(crate) fn next_two(
+    snapshot: &Snapshot,
+    switching: &Switching,
+    flooding: Flooding,
+) -> [Option<PortId>; 2] {
+    let Flooding { from, vlan, to, first } = flooding;
+    let bridge = &switching.bridge;
+    match snapshot.multicast.as_ref().filter(|_| !to.is_all()) {
+        None => two_of(bridge.flood_from(from.0, vlan, first)),
+        Some(multicast) => {
+            two_of(multicast.table.flood(to, bridge, FloodOf { ingress: from.0, vlan, first }))
+        }
+    }
+}
+
+#[inline]
+fn two_of(mut ports: impl Iterator<Item = u16>) -> [Option<PortId>; 2] {
+    [ports.next(), ports.next()].map(|port| port.map(PortId))
 }
 
 /// Gives packets from ingress port `from` the tag that `out` expects; `out` may not send the others.
@@ -117,7 +156,7 @@ pub(crate) fn tag(burst: &mut Dispatch<'_>, from: PortId, out: PortId) -> Step {
 }
 
 /// The VLAN of a packet by its current tag.
-fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
+pub(crate) fn vlan_of(switching: &Switching, from: PortId, mbuf: &Mbuf) -> Option<u16> {
     let key = ethernet_key_of(mbuf).ok()?;
     switching.bridge.ingress(from.0, tag_of(&key))?.ok()
 }
