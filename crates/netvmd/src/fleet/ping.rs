@@ -9,6 +9,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 /// How long an address has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long answers that have come by then are read.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
 const V4_REQUEST: u8 = 8;
@@ -57,13 +59,19 @@ pub(super) fn unanswered(sockets: &Sockets, addresses: &[IpAddr]) -> io::Result<
     let end = Instant::now() + ANSWER_TIMEOUT;
     for (is_v4, socket) in sockets {
         while waiting.values().any(|to| to.is_ipv4() == *is_v4) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let now = Instant::now();
+            if now > end + DRAIN_TIMEOUT {
                 break;
             }
+            // The other socket may have used the time up, while answers came to this one.
+            let left = end.saturating_duration_since(now).max(Duration::from_millis(1));
             socket.set_read_timeout(Some(left))?;
             let mut packet = [0; 512];
-            let Ok((length, from)) = socket.recv_from(&mut packet) else { continue };
+            let (length, from) = match socket.recv_from(&mut packet) {
+                Ok(received) => received,
+                Err(_) if now >= end => break,
+                Err(_) => continue,
+            };
             let answered = packet.get(..length).and_then(|packet| reply(*is_v4, own, packet));
             if let Some(sequence) = answered.filter(|sequence| waiting.get(sequence) == Some(&from.ip())) {
                 waiting.remove(&sequence);
