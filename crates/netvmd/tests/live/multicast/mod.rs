@@ -78,7 +78,8 @@ fn send(host: &Host, group: &str) {
                 IpAddr::V4(group) => (group, 5004).into(),
                 IpAddr::V6(group) => std::net::SocketAddrV6::new(group, 5004, 0, scope).into(),
             };
-            socket.send_to(&[0; 100], to).unwrap();
+            // An IPv6 address of an interface that has just come up cannot be used at once.
+            assert!(within(LIMIT, || socket.send_to(&[0; 100], to).is_ok()), "{to}");
             if n % 16 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
