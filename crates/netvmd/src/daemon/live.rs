@@ -90,7 +90,9 @@ impl Daemon {
             None => after.ports.push(added.clone()),
         }
         let text = before.file_text(&running);
-        let (host, warnings) = self.apply_live(&running, text, after).await?;
+        let (host, mut warnings) = self.apply_live(&running, text, after).await?;
+        // What runs is written with every key, and has been warned of before.
+        warnings.retain(|warning| warning.file == added.title());
         let LivePort { owner, port, .. } = &added;
         let message = format!("port {port} of {owner} added");
         self.engine.events().push(EventKind::PortAdded, port, message.clone());

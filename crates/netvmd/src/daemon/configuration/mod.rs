@@ -171,8 +171,10 @@ impl Configuration {
                 netvm_config::parse(&name, &text)?;
             }
             let mut loaded = live.read_beside(file, keeps, |parts| lookup.parse(parts, Some(&running)))?;
-            let titles: Vec<String> = live.ports.iter().map(LivePort::title).collect();
-            loaded.warnings.retain(|warning| !titles.iter().any(|title| title == warning.file()));
+            if beside.is_file {
+                let titles: Vec<String> = live.ports.iter().map(LivePort::title).collect();
+                loaded.warnings.retain(|warning| !titles.iter().any(|title| title == warning.file()));
+            }
             Ok((loaded, live))
         };
         blocking(parse).await
