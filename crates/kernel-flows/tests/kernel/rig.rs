@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -206,8 +206,9 @@ impl Rig {
         }
     }
 
-    /// A connection from `a` to `b`, by which so many bytes go.
-    pub fn transfer(&self, ports: [u16; 2], bytes: usize) {
+    /// A connection from `a` to `b`, by which so many bytes go. Returns how many `a` has sent, those that it has sent
+    /// again included.
+    pub fn transfer(&self, ports: [u16; 2], bytes: usize) -> u64 {
         let listener = self.inside(1, || TcpListener::bind((host(1), ports[1])).unwrap());
         let limit = Some(Duration::from_secs(20));
         std::thread::scope(|scope| {
@@ -233,8 +234,26 @@ impl Rig {
             stream.write_all(&sent).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             assert!(receiver.join().unwrap() == sent);
-        });
+            // Once the other end has closed, it has all bytes, and nothing is sent again.
+            stream.set_read_timeout(limit).unwrap();
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+            bytes_sent(&stream)
+        })
     }
+}
+
+/// `tcpi_bytes_sent` of `struct tcp_info`.
+fn bytes_sent(stream: &TcpStream) -> u64 {
+    const BYTES_SENT: usize = 200;
+    let mut info = [0_u8; 256];
+    let mut length = info.len() as libc::socklen_t;
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: the kernel writes at most `length` bytes.
+    let outcome = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), level, name, info.as_mut_ptr().cast(), &raw mut length)
+    };
+    assert!(outcome == 0 && length as usize >= BYTES_SENT + 8);
+    u64::from_ne_bytes(*info[BYTES_SENT..].first_chunk().unwrap())
 }
 
 impl Drop for Rig {
