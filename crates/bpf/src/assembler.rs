@@ -77,6 +77,11 @@ impl Assembler {
         self.arithmetic(Operation::Or, to, operand)
     }
 
+    /// `to ^= operand`.
+    pub fn xor(&mut self, to: Register, operand: impl Into<Operand>) -> &mut Self {
+        self.arithmetic(Operation::Xor, to, operand)
+    }
+
     /// `to <<= operand`.
     pub fn shift_left(&mut self, to: Register, operand: impl Into<Operand>) -> &mut Self {
         self.arithmetic(Operation::ShiftLeft, to, operand)
@@ -100,6 +105,23 @@ impl Assembler {
     /// `*place += value` of eight bytes, at once.
     pub fn atomic_add(&mut self, place: Place, value: Register) -> &mut Self {
         self.push(Instruction::atomic_add(place, value))
+    }
+
+    /// `R0` = a big-endian value of the packet of `R6`, of a word at most; ends the program with 0 if the packet is too
+    /// short. Keeps `R6` to `R9`.
+    pub fn load_packet(&mut self, size: Size, offset: i32) -> &mut Self {
+        self.push(Instruction::load_packet(size, offset))
+    }
+
+    /// The same, where the register of a place is an offset in the packet.
+    pub fn load_packet_behind(&mut self, size: Size, place: Place) -> &mut Self {
+        self.push(Instruction::load_packet_behind(size, place))
+    }
+
+    /// `to = number`.
+    pub fn set_number(&mut self, to: Register, number: u64) -> &mut Self {
+        self.instructions.extend(Instruction::load_number(to, number));
+        self
     }
 
     /// `to` = the map, for a function.

@@ -143,6 +143,9 @@ const CLASS_LOAD: u8 = 0x61;
 const CLASS_STORE: u8 = 0x63;
 const CLASS_STORE_NUMBER: u8 = 0x62;
 const CLASS_ATOMIC_ADD: u8 = 0xdb;
+/// Big-endian values of a packet at a constant offset, and behind a register (`BPF_LD` with `BPF_ABS` and `BPF_IND`).
+const PACKET_AT: u8 = 0x20;
+const PACKET_BEHIND: u8 = 0x40;
 const CLASS_JUMP: u8 = 0x05;
 const CLASS_ALU: u8 = 0x07;
 /// The source is a register (`BPF_X`).
@@ -164,6 +167,7 @@ pub(crate) enum Operation {
     And = 0x50,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
+    Xor = 0xa0,
     Move = 0xb0,
 }
 
@@ -236,6 +240,22 @@ impl Instruction {
         let [offset0, offset1] = self.offset.to_ne_bytes();
         let [imm0, imm1, imm2, imm3] = self.immediate.to_ne_bytes();
         [self.code, self.registers, offset0, offset1, imm0, imm1, imm2, imm3]
+    }
+
+    pub(crate) const fn load_packet(size: Size, offset: i32) -> Self {
+        new(PACKET_AT | size as u8, 0, 0).immediate(offset)
+    }
+
+    pub(crate) const fn load_packet_behind(size: Size, from: Place) -> Self {
+        new(PACKET_BEHIND | size as u8, 0, from.register as u8).immediate(from.offset as i32)
+    }
+
+    pub(crate) const fn load_number(to: Register, number: u64) -> [Self; 2] {
+        let [low, high] = [number as u32, (number >> 32) as u32];
+        [
+            new(CLASS_LOAD_IMMEDIATE, to as u8, 0).immediate(low.cast_signed()),
+            new(0, 0, 0).immediate(high.cast_signed()),
+        ]
     }
 
     pub(crate) const fn load_map(to: Register, map: RawFd) -> [Self; 2] {

@@ -21,6 +21,8 @@ const LOG_LINES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProgramKind {
+    /// Says a number for a packet: its context is a `struct __sk_buff`.
+    SocketFilter = 1,
     /// A classifier with actions: its context is a `struct __sk_buff`.
     Tc = 3,
     /// Runs on what a driver receives: its context is a `struct xdp_md`.
@@ -31,7 +33,7 @@ impl ProgramKind {
     /// Of `enum bpf_attach_type`, which the kernel compares for XDP.
     const fn expected(self) -> u32 {
         match self {
-            Self::Tc => 0,
+            Self::SocketFilter | Self::Tc => 0,
             Self::Xdp => 37,
         }
     }
