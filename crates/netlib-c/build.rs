@@ -26,7 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=cbindgen.toml");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnetlib.so.{major}");
+    // Before 1.0 each 0.x may change what programs were built against.
+    let soname = if major == "0" { format!("0.{minor}") } else { major.clone() };
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnetlib.so.{soname}");
 
     let mut config = cbindgen::Config::from_file("cbindgen.toml")?;
     config.after_includes = Some(format!(

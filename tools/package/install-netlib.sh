@@ -51,8 +51,12 @@ install -m 644 "$from/netlib.h" "$to/include/netlib.h"
 install -m 644 "$from/deps/libnetlib_c.a" "$to/$libdir/libnetlib.a"
 install -m 755 "$from/deps/libnetlib_c.so" "$to/$libdir/libnetlib.so.$version"
 # The name by which programs ask for it (its soname), and the one by which the linker does.
-ln -sf "libnetlib.so.$version" "$to/$libdir/libnetlib.so.${version%%.*}"
-ln -sf "libnetlib.so.${version%%.*}" "$to/$libdir/libnetlib.so"
+case $version in
+    0.*) soname=libnetlib.so.${version%.*} ;;
+    *) soname=libnetlib.so.${version%%.*} ;;
+esac
+ln -sf "libnetlib.so.$version" "$to/$libdir/$soname"
+ln -sf "$soname" "$to/$libdir/libnetlib.so"
 # The loader looks in the folders of the system by itself.
 case $prefix in
     /usr | /usr/local) rpath= ;;

@@ -15,7 +15,7 @@ package_usage() {
     cat <<'END'
 usage: ./dev package [--profile release|demo] [--suite SUITE] [--version VERSION] [--test [--lintian]]
 
-Builds netvm_*.deb, libnetlib0_*.deb and libnetlib-dev_*.deb in target/package/SUITE, for this machine's suite, or in a
+Builds netvm_*.deb, libnetlib0.1_*.deb and libnetlib-dev_*.deb in target/package/SUITE, for this machine's suite, or in a
 fresh root of --suite (bookworm, trixie or noble). --profile demo takes less time to build, and its programs are slower.
 --test tries the packages in a fresh root: installation, service, traffic, upgrade, removal; --lintian lets lintian check
 them there.

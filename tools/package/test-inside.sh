@@ -108,10 +108,10 @@ talk
 
 echo "-- removal and purge"
 stop_service
-dpkg --remove netvm python3-netvm libnetlib-dev libnetlib0 >/tmp/remove.log 2>&1 || fail "removal: $(cat /tmp/remove.log)"
+dpkg --remove netvm python3-netvm libnetlib-dev libnetlib0.1 >/tmp/remove.log 2>&1 || fail "removal: $(cat /tmp/remove.log)"
 [[ -e /etc/netvm/host.toml ]] || fail "removal took the configuration"
 [[ ! -e /usr/bin/netvm ]] || fail "removal left netvm"
-dpkg --purge netvm python3-netvm libnetlib-dev libnetlib0 >/tmp/purge.log 2>&1 || fail "purge: $(cat /tmp/purge.log)"
+dpkg --purge netvm python3-netvm libnetlib-dev libnetlib0.1 >/tmp/purge.log 2>&1 || fail "purge: $(cat /tmp/purge.log)"
 left=$(find / -xdev \( -path /packages -o -path /tmp -o -path /run -o -path /proc -o -path /sys \) -prune -o \
     \( -name '*netvm*' -o -name 'libnetlib*' -o -name 'netlib.*' \) -print)
 [[ -z $left ]] || fail "purge left $left"

@@ -5,6 +5,8 @@ import functools
 import os
 import struct
 
+# Of this package, and of the library that it is made for; `./dev release` sets it.
+VERSION = "0.1.0"
 BURST = 32
 END = -1
 ERR_SPACE = -8
@@ -91,15 +93,21 @@ class NetlibError(Exception):
         self.status = status
 
 
+def soname():
+    """The name of the library of this version: before 1.0 each 0.x has one of its own."""
+    major, minor, _ = VERSION.split(".")
+    return f"libnetlib.so.{major}.{minor}" if major == "0" else f"libnetlib.so.{major}"
+
+
 @functools.cache
 def library():
     """libnetlib, with the types of its functions."""
-    name = os.environ.get("NETLIB_LIBRARY", "libnetlib.so.0")
+    name = os.environ.get("NETLIB_LIBRARY", soname())
     try:
         lib = ctypes.CDLL(name)
     except OSError as error:
         raise ImportError(
-            f"{error}: install the package libnetlib0, or set NETLIB_LIBRARY to the path of libnetlib.so"
+            f"{error}: install its package ({soname().replace('.so.', '')}), or set NETLIB_LIBRARY to the path of libnetlib.so"
         ) from error
     pointer, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
     for name, result, arguments in [

@@ -67,7 +67,7 @@ fn worker() -> WorkerInfo {
 
 fn status() -> Status {
     Status {
-        version: "0.1.0".into(),
+        version: "9.8.7".into(),
         dpdk: "DPDK 22.11.7".into(),
         pid: 7,
         drift: Drift::None,

@@ -26,7 +26,7 @@ pub fn workers() -> Vec<WorkerInfo> {
 
 pub fn status() -> Status {
     Status {
-        version: "0.1.0".into(),
+        version: "9.8.7".into(),
         dpdk: "DPDK 22.11.7".into(),
         pid: 77,
         config: Some("/etc/netvm/host.toml".into()),

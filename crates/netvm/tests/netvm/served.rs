@@ -105,14 +105,14 @@ fn status_waits_for_a_netvmd_that_starts() {
         .route(path::CHAINS, get(|| async { Json(stats(1).chains) }))
         .route(path::NFS, get(|| async { Json(stats(1).nfs) }));
     let _server = Server::start_in(folder.path().to_owned(), router);
-    has(&waiting.join().unwrap().good(), "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
+    has(&waiting.join().unwrap().good(), "netvmd 9.8.7 on DPDK 22.11.7, process 77, up 1 h 2 min");
 }
 
 #[test]
 fn tables_show_every_object() {
     let server = server();
     let text = server.netvm(&["status"]).good();
-    has(&text, "netvmd 0.1.0 on DPDK 22.11.7, process 77, up 1 h 2 min");
+    has(&text, "netvmd 9.8.7 on DPDK 22.11.7, process 77, up 1 h 2 min");
     has(&text, "configuration /etc/netvm/host.toml: 2 ports, 1 NF instance, 1 chain");
     has_row(&text, "0 3 0 poll 2 99.9 % 0 1,234 2 KiB 55 µs");
     has(&text, "nf firewall has no process");
