@@ -25,6 +25,7 @@ lint() {
     step "commit subjects" commit_subjects || failed+=("commit subjects")
     step "shellcheck" shell_scripts || failed+=(shellcheck)
     step "Cargo.lock is current" lock_is_current || failed+=("Cargo.lock")
+    step "versions" versions_agree || failed+=(versions)
     step "parsers in the packet path" no_parser_in_the_engine || failed+=("parsers in the packet path")
     step "kinds of ports" kinds_in_two_tables || failed+=("kinds of ports")
     step "parts of the engine" parts_own_their_state || failed+=("parts of the engine")
@@ -32,8 +33,9 @@ lint() {
     step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps </dev/null || failed+=(docs)
     if command -v cargo-deny >/dev/null; then
         step "cargo deny" cargo deny check licenses bans sources </dev/null || failed+=("cargo deny")
+        check_advisories || failed+=("advisories")
     else
-        printf 'SKIP: cargo deny: not installed; "cargo install --locked cargo-deny" installs it\n'
+        printf 'SKIP: cargo deny: not installed; "./dev setup --release" installs it\n'
     fi
     for name in "${failed[@]}"; do printf 'FAILED: %s\n' "$name"; done
     ((${#failed[@]} == 0)) || return 1
@@ -44,6 +46,15 @@ lint() {
 our_files() {
     git -c safe.directory='*' ls-files --cached --others --exclude-standard --deduplicate -- "$@" |
         while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
+}
+
+# check_advisories: against the database of RustSec, where that can be had.
+check_advisories() {
+    if ! cargo deny fetch db </dev/null >/dev/null 2>&1; then
+        printf 'SKIP: advisories: the database of RustSec cannot be fetched\n'
+        return
+    fi
+    step "advisories" cargo deny check advisories </dev/null
 }
 
 house_rules() {

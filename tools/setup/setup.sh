@@ -70,8 +70,8 @@ rust_version=$(awk -F'"' '/^rust-version/ { print $2; exit }' Cargo.toml)
 
 setup() {
     case ${1:-} in
-        '' | --nightly | --guests | --peers) ;;
-        *) die "setup takes --nightly, --guests, --peers or nothing, not '$1'" ;;
+        '' | --nightly | --guests | --peers | --release) ;;
+        *) die "setup takes --nightly, --guests, --peers, --release or nothing, not '$1'" ;;
     esac
     setup_packages "${demo_packages[@]}" "${test_packages[@]}"
     install_available "${ipfix_readers[@]}"
@@ -82,6 +82,7 @@ setup() {
         --nightly) setup_nightly miri rust-src ;;
         --guests) setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later" ;;
         --peers) setup_peers grout "${test_peers[@]}" ;;
+        --release) setup_cargo_tools cargo-deny cargo-cyclonedx || die "no cargo-deny or cargo-cyclonedx: is there a network?" ;;
     esac
 }
 
@@ -290,6 +291,14 @@ setup_lint_tools() {
         step "rustup: clippy and rustfmt" rustup component add clippy rustfmt </dev/null ||
             die "rustup could not install clippy and rustfmt: is there a network?"
     fi
+}
+
+# setup_cargo_tools NAME...: builds programs of crates.io that are not on the path, below the target folder.
+setup_cargo_tools() {
+    local name
+    for name in "$@"; do
+        command -v "$name" >/dev/null || step "$name" cargo install --quiet --locked --root "$target_dir/tools" "$name" </dev/null || return
+    done
 }
 
 install_rust() {
