@@ -19,6 +19,7 @@ use crate::peers::guests::Rings;
 use crate::peers::kernel::KernelSpec;
 use crate::peers::ring::RingSpec;
 use crate::setup::routes::ALL;
+use crate::studies::chains::ChainsArgs;
 use crate::studies::receive::ReceiveArgs;
 use crate::studies::routers::RoutersArgs;
 
@@ -76,6 +77,8 @@ pub enum Bench {
     Compare(CompareArgs),
     /// Packets into a program by one method, at rates from standard input (`./dev study capture`)
     Receive(ReceiveArgs),
+    /// Packets through NFs, at a rate or as fast as possible (`./dev study netvm-chains`)
+    Chains(ChainsArgs),
     /// Packets through virtual routers, at rates from standard input (`./dev study routers`)
     Routers(RoutersArgs),
     /// Run as an NF of a benchmark

@@ -66,7 +66,7 @@ impl Machine {
             dpdk: dpdk::version().to_owned(),
             revision: revision().unwrap_or_else(|| "unknown".to_owned()),
             cores: allowed_cores().len(),
-            huge_pages: field(&read("/proc/meminfo"), "HugePages_Total:").unwrap_or(0),
+            huge_pages: meminfo("HugePages_Total:"),
         }
     }
 }
@@ -108,10 +108,12 @@ pub fn huge_pages_are_worthwhile() -> bool {
 }
 
 fn enough_huge_pages_are_free() -> bool {
-    let meminfo = read("/proc/meminfo");
-    let free = field(&meminfo, "HugePages_Free:").unwrap_or(0);
-    let kib = field(&meminfo, "Hugepagesize:").unwrap_or(0);
-    free * kib * 1024 >= WORTHWHILE_HUGE_BYTES
+    meminfo("HugePages_Free:") * meminfo("Hugepagesize:") * 1024 >= WORTHWHILE_HUGE_BYTES
+}
+
+/// A number of `/proc/meminfo`, by its name with the colon; 0 without it.
+pub fn meminfo(name: &str) -> u64 {
+    field(&read("/proc/meminfo"), name).unwrap_or(0)
 }
 
 fn read(path: &str) -> String {

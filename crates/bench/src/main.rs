@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::guests::vhost::measure(&args)),
         Bench::Compare(args) => compare(&args),
         Bench::Receive(args) => studies::receive::measure(&args),
+        Bench::Chains(args) => studies::chains::measure(&args),
         Bench::Routers(args) => studies::routers::measure(&args),
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),

@@ -115,6 +115,12 @@ class Mistakes(unittest.TestCase):
         with self.assertRaisesRegex(StudyError, "nothing.toml: No such file.*capture"):
             studyfile.load(Path(__file__).parents[3] / "studies/nothing.toml")
 
+    def test_every_study(self) -> None:
+        for path in sorted((Path(__file__).parents[3] / "studies").glob("*.toml")):
+            with self.subTest(path.name):
+                study = studyfile.load(path)
+                self.assertTrue(study.title)
+
 
 if __name__ == "__main__":
     unittest.main()

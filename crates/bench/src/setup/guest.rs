@@ -42,15 +42,33 @@ pub struct Processor {
     pub core: u32,
 }
 
+/// What a guest that is an NF runs.
+#[derive(Clone, Debug)]
+pub struct NfImage {
+    /// The NF.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its files, and their names in the root of the guest.
+    pub files: Vec<(PathBuf, String)>,
+}
+
 impl Guest {
-    /// Makes the image of a guest that runs the NF `program`, on `core`.
+    /// Makes the image of a guest that runs an NF.
     ///
     /// # Errors
     /// [`BenchError::MissingPeer`] without QEMU, [`BenchError::Guest`] if the image cannot be made.
-    pub fn nf(program: &Path, arguments: &[&str], accel: Accel, core: u32) -> Result<Self, BenchError> {
-        let words =
-            [&[program.as_os_str()], &arguments.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
-        Self::make(program, PathBuf::from(QEMU), &words, Processor { accel, core })
+    pub fn nf(image: &NfImage, processor: Processor) -> Result<Self, BenchError> {
+        let files = image.files.iter().flat_map(|(path, name)| {
+            let mut file = path.as_os_str().to_owned();
+            file.push(format!(":{name}"));
+            [OsString::from("--file"), file]
+        });
+        let program = std::iter::once(image.program.as_os_str().to_owned());
+        let words: Vec<OsString> =
+            files.chain(program).chain(image.arguments.iter().map(OsString::from)).collect();
+        let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
+        Self::make(&image.program, PathBuf::from(QEMU), &words, processor)
     }
 
     /// Makes the image of an ordinary guest in which `program` forwards the packets of its interface.

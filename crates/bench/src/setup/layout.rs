@@ -5,6 +5,7 @@ use netvm_model::{
     Match, NfConfig, NfStart, OnFailure, Output, PairConfig, PortConfig, PortId, PortKind, RoleId, Rule,
     RuleId, RuleParts, SourceConfig,
 };
+use netvm_wire::Ipv4Net;
 
 use crate::machine::huge_pages_are_worthwhile;
 
@@ -24,6 +25,13 @@ impl Layout {
             ..EngineConfig::default()
         };
         Self { host: Host { engine, ..Host::default() } }
+    }
+
+    /// Whether memory is in huge pages, whatever is free.
+    #[must_use]
+    pub const fn with_huge_pages(mut self, are_used: bool) -> Self {
+        self.host.engine.huge_pages = are_used;
+        self
     }
 
     /// Counts flows of what ports receive.
@@ -79,10 +87,23 @@ impl Layout {
 
     /// A chain for all packets from `from`.
     pub fn chain(&mut self, name: &str, from: PortId, hops: &[RoleId], output: Output) -> ChainId {
+        let id = self.add_chain(name, hops, output);
+        self.rule(from, Action::Chain(id));
+        id
+    }
+
+    /// A chain for packets of the source `from` whose addresses are in `network`, before the chain that gets the
+    /// others. It ends at the source.
+    pub fn chain_of(&mut self, network: Ipv4Net, from: PortId, hops: &[RoleId]) {
+        let id = self.add_chain("branch", hops, Output::Port(from));
+        let matches = Match { from: vec![from], source: vec![network.into()], ..Match::default() };
+        self.add_rule(matches, Action::Chain(id));
+    }
+
+    fn add_chain(&mut self, name: &str, hops: &[RoleId], output: Output) -> ChainId {
         let id = ChainId(self.host.chains.len() as u16);
         let (name, hops, on_failure) = (name.to_owned(), hops.to_vec(), OnFailure::Drop);
         self.host.chains.push(Chain { id, name, hops, on_failure, output, reverse: None });
-        self.rule(from, Action::Chain(id));
         id
     }
 
@@ -93,10 +114,14 @@ impl Layout {
 
     /// A rule for all packets from `from`.
     pub fn rule(&mut self, from: PortId, terminal: Action) {
+        self.add_rule(Match { from: vec![from], ..Match::default() }, terminal);
+    }
+
+    fn add_rule(&mut self, matches: Match, terminal: Action) {
         self.host.rules.push(Rule::from(RuleParts {
             id: RuleId(self.host.rules.len() as u32),
             name: String::new(),
-            matches: Match { from: vec![from], ..Match::default() },
+            matches,
             actions: Actions { terminal: Some(terminal), ..Actions::default() },
         }));
     }

@@ -1,6 +1,7 @@
 //! Sets up what benchmarks measure: engines, guests, routing tables and traffic.
 
 pub mod guest;
+pub mod huge_pages;
 pub mod layout;
 pub mod network;
 pub mod rig;

@@ -143,8 +143,12 @@ pub fn run(
     Ok(())
 }
 
-fn print(trial: &Trial) -> Result<(), BenchError> {
-    let text = serde_json::to_string(trial).map_err(io::Error::other);
+/// Prints a result as a JSON object on a line.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn print(result: &impl Serialize) -> Result<(), BenchError> {
+    let text = serde_json::to_string(result).map_err(io::Error::other);
     let mut out = io::stdout().lock();
     text.and_then(|text| writeln!(out, "{text}")).map_err(BenchError::system("printing"))
 }

@@ -26,7 +26,7 @@ use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::setup::guest::{BOOT, Guest, beside, pinned};
+use crate::setup::guest::{BOOT, Guest, NfImage, Processor, beside, pinned};
 use crate::setup::layout::{Layout, lossless, paced};
 use crate::setup::rig::Rig;
 
@@ -48,7 +48,8 @@ pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
     let program = beside(PROGRAM, "netvm-nf-simple-forward")?;
     let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
-    let guest = Guest::nf(&program, &["--poll"], accel, cores.nf)?;
+    let image = NfImage { program: program.clone(), arguments: vec!["--poll".to_owned()], files: Vec::new() };
+    let guest = Guest::nf(&image, Processor { accel, core: cores.nf })?;
     let ordinary = Guest::ordinary(&beside(FORWARDER, "netvm-bench")?, accel, cores.nf)?;
     let process = |name, plan: &Plan, delay: f64| {
         run(name, cores, plan, |rig| {

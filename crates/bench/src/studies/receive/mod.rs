@@ -28,7 +28,7 @@ use netvm_wire::MacAddr;
 use super::trial::{self, Streams, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
-use crate::setup::guest::{Guest, Processor, beside};
+use crate::setup::guest::{Guest, NfImage, Processor, beside};
 use crate::setup::network;
 use crate::setup::sender::{Destination, Sender, Stream};
 use options::MonitorKind;
@@ -186,8 +186,8 @@ fn image(args: &ReceiveArgs, core: u32) -> Result<Option<Guest>, BenchError> {
             Err(BenchError::Guest { problem })
         }
         (Platform::Guest, Method::NETVM_NF) => {
-            let words: Vec<_> = words.iter().map(String::as_str).collect();
-            Guest::nf(&program()?, &words, accel, core).map(Some)
+            let image = NfImage { program: program()?, arguments: words, files: Vec::new() };
+            Guest::nf(&image, Processor { accel, core }).map(Some)
         }
         (platform, _) => {
             let command = format!("program {}", words.join(" "));
