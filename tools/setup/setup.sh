@@ -43,9 +43,9 @@ test_packages=(
     containernetworking-plugins # host-local, which gives containers their addresses
     iptables # iptables-restore checks what the import of rules is tested with
 )
-# What `./dev bench policy`, `conn`, `vhost`, `container` and `latency` compare with, and nothing else needs. Where
-# systemd runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable --now
-# openvswitch-switch.
+# What `./dev bench policy`, `conn`, `vhost`, `container`, `vxlan` and `latency` compare with; nothing else needs it.
+# Where systemd runs, Debian's package starts a service of its own that the benchmark has no use for: systemctl disable
+# --now openvswitch-switch.
 switch_peers=(openvswitch-switch-dpdk)
 # Readers of IPFIX, which not every distribution has.
 ipfix_readers=(libfixbuf-tools)
@@ -126,16 +126,20 @@ apt_cost() {
 
 # setup_bench NAME [ARGUMENTS]: what this benchmark needs besides.
 setup_bench() {
-    [[ $1 != container ]] || install_missing iperf3
+    case $1 in container | vxlan) install_missing iperf3 ;; esac
     if [[ $1 == router && " $* " != *" --skip-peers "* ]]; then
         step "grout" tools/setup/peer.sh grout </dev/null || die "this benchmark needs grout: --skip-peers leaves it out"
     fi
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
-        policy | conn | vhost | container | latency)
+        policy | conn | vhost | container | latency | vxlan)
             [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
             ;;
     esac
+    if [[ $1 == vxlan && " $* " != *" --skip-peers "* ]]; then
+        # Without it, the benchmark leaves the case out.
+        step "Open vSwitch of Debian 13" tools/setup/peer.sh openvswitch-dpdk </dev/null || true
+    fi
 }
 
 # setup_peers NAME...: unpacks programs of newer Debian releases.

@@ -67,6 +67,8 @@ pub enum Bench {
     Route(RouteArgs),
     /// One core that routes to random destinations, against the kernel's routers
     Router(RouterArgs),
+    /// TCP and packets of 64 bytes through VXLAN, against the same without it and against Open vSwitch with DPDK
+    Vxlan(ContainerArgs),
     /// An NF in a VM, against the same program as a process
     Vm(VmArgs),
     /// L2 switching between two vhost-user guests, against Open vSwitch with DPDK and against the copies alone
@@ -118,7 +120,7 @@ pub struct BenchArgs {
     pub skip_peers: bool,
 }
 
-/// Options of `container`.
+/// Options of `container` and `vxlan`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ContainerArgs {
     /// Common options.

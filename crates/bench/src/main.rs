@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::forwarding::policy::measure(&args)),
         Bench::Route(args) => bench("route", &args.bench, |_| cases::forwarding::route::measure(&args)),
         Bench::Router(args) => bench("router", &args.bench, |_| cases::forwarding::router::measure(&args)),
+        Bench::Vxlan(args) => bench("vxlan", &args.bench, |_| cases::forwarding::vxlan::measure(&args)),
         Bench::Vm(args) => bench("vm", &args.bench, |_| cases::nfs::vm::measure(&args)),
         Bench::E1000(args) => bench("e1000", &args.bench, |_| cases::guests::e1000::measure(&args)),
         Bench::Vhost(args) => bench("vhost", &args.bench, |_| cases::guests::vhost::measure(&args)),

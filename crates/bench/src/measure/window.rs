@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
 use netvm_engine::{DropReason, Engine, Stage};
+use netvm_model::PortId;
 use netvm_region::NfCounter;
 
 use crate::error::BenchError;
@@ -27,6 +28,8 @@ pub struct Sample {
     rx: u64,
     tx: u64,
     tx_bytes: u64,
+    /// Packets sent by each port.
+    sent: Vec<u64>,
     busy_cycles: u64,
     copies: u64,
     /// Cycles and packets of each stage.
@@ -66,6 +69,7 @@ impl Sample {
             rx: 0,
             tx: 0,
             tx_bytes: 0,
+            sent: Vec::new(),
             busy_cycles: 0,
             copies: 0,
             stages: Default::default(),
@@ -82,7 +86,9 @@ impl Sample {
             for (sum, stage) in sample.stages.iter_mut().zip(&c.stages) {
                 *sum = (sum.0 + stage.cycles.get(), sum.1 + stage.packets.get());
             }
-            for port in &c.ports {
+            sample.sent.resize(sample.sent.len().max(c.ports.len()), 0);
+            for (sent, port) in sample.sent.iter_mut().zip(&c.ports) {
+                *sent += port.tx_packets.get();
                 sample.rx += port.rx_packets.get();
                 sample.tx += port.tx_packets.get();
                 sample.tx_bytes += port.tx_bytes.get();
@@ -145,6 +151,11 @@ impl Window {
     /// Packets sent on all ports.
     pub fn sent(&self) -> u64 {
         self.diff(|sample| sample.tx)
+    }
+
+    /// Packets sent by a port.
+    pub fn sent_by(&self, port: PortId) -> u64 {
+        self.diff(|sample| sample.sent.get(port.index()).copied().unwrap_or(0))
     }
 
     /// Packets received on all ports.

@@ -54,6 +54,11 @@ impl Layout {
         id
     }
 
+    /// Makes a port one of another kind.
+    pub fn set_kind(&mut self, port: PortId, kind: PortKind) {
+        self.host.ports[port.index()].kind = kind;
+    }
+
     /// An external NF, which the benchmark starts.
     pub fn nf(&mut self, role: &str, group: GroupId) -> RoleId {
         let id = RoleId(self.host.nfs.len() as u16);

@@ -14,8 +14,8 @@
 //! `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with `userspace-tso-enable`.
 
 mod hop;
-mod hosts;
-mod iperf;
+pub mod hosts;
+pub mod iperf;
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ use hosts::{Hosts, Link, PORTS};
 use iperf::{Case, Flow, figures};
 
 /// Linux's default congestion control, whatever this machine's is.
-const CUBIC: &str = "cubic";
+pub const CUBIC: &str = "cubic";
 /// The kernel's bridge and router, with which the other cases are compared.
 const BRIDGE: &str = "kernel-bridge";
 const ROUTER: &str = "kernel-router";

@@ -5,21 +5,23 @@
 //! Everything is in the sandbox (`crate::sandbox`): files in memory, interfaces in a network namespace. The daemons are
 //! killed when this process ends or the [`Ovs`] is dropped.
 
+mod configure;
 mod control;
 mod openflow;
 mod ports;
 mod process;
+mod release;
+mod tunnel;
 
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
 use crate::machine::Cores;
-use crate::machine::huge_pages_are_worthwhile;
 use crate::measure::harness::{Measured, Plan};
 use crate::measure::window::CpuTime;
 use crate::peers::guests::{Guests, Load, sockets};
@@ -27,21 +29,19 @@ use crate::setup::sandbox;
 use crate::setup::traffic::{PLUGIN, Traffic};
 
 pub use openflow::drops;
+pub use release::Release;
+pub use tunnel::Tunnel;
+
+use configure::{configure, vsctl};
 use ports::Forwarded;
 use process::{Daemon, feed, run, tool, wait_for};
 
 const NAME: &str = "Open vSwitch";
 const PACKAGE: &str = "openvswitch-switch-dpdk";
-const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
-const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const BRIDGE: &str = "br0";
 /// The bridge's input and output ports.
 const IN: &str = "p0";
 const OUT: &str = "p1";
-/// Memory in MiB for Open vSwitch's default of 262,144 mbufs.
-const MEMORY_MIB: u32 = 1024;
-/// Memory in MiB with guests: Open vSwitch allocates a pool for each.
-const GUESTS_MEMORY_MIB: u32 = 2560;
 /// Time limit for Open vSwitch to start, and to add its ports.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the rate to become stable, while caches and datapath fill.
@@ -73,6 +73,26 @@ pub enum PortKinds {
     Guests(Load),
     /// These interfaces, with TCP segmentation offload (`userspace-tso-enable`).
     Interfaces([&'static str; 2]),
+    /// An interface and a tunnel.
+    Tunnel(Tunnel),
+}
+
+impl PortKinds {
+    const fn release(self) -> Release {
+        match self {
+            Self::Tunnel(tunnel) => tunnel.release,
+            Self::Null(_) | Self::Guests(_) | Self::Interfaces(_) => Release::Installed,
+        }
+    }
+
+    /// Whether segments pass whole.
+    fn have_tso(self) -> bool {
+        match self {
+            Self::Interfaces(_) => true,
+            Self::Tunnel(tunnel) => tunnel.release == Release::Later,
+            Self::Null(_) | Self::Guests(_) => false,
+        }
+    }
 }
 
 /// A flow that forwards from one port to the other.
@@ -118,7 +138,7 @@ pub fn sandbox(skips_peers: bool) -> Result<Option<PathBuf>, BenchError> {
 /// # Errors
 /// [`BenchError::MissingPeer`] names the package.
 pub fn find() -> Result<(), BenchError> {
-    let have = Path::new(SWITCH).exists() && Path::new(SCHEMA).exists();
+    let have = Release::Installed.is_there();
     let tools = tool("ovs-vsctl").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
     if have && tools.is_ok() {
         Ok(())
@@ -194,13 +214,13 @@ impl Ovs {
         let plugin = folder.join("traffic.so");
         fs::write(&plugin, PLUGIN)
             .map_err(BenchError::system(format!("cannot write {}", plugin.display())))?;
-        run(tool("ovsdb-tool").arg("create").arg(folder.join("conf.db")).arg(SCHEMA))?;
+        run(tool("ovsdb-tool").arg("create").arg(folder.join("conf.db")).arg(setup.ends.release().schema()))?;
         let mut database = tool("ovsdb-server");
         database.arg(folder.join("conf.db")).arg(format!("--remote=punix:{}/db.sock", folder.display()));
         let database = Daemon::spawn(&mut database, &folder, "database", cores.nf)?;
         wait_for(&folder.join("db.sock"))?;
         configure(&folder, setup, cores)?;
-        let mut switch = Command::new(SWITCH);
+        let mut switch = setup.ends.release().switch();
         switch.arg(format!("unix:{}/db.sock", folder.display()));
         if let PortKinds::Null(traffic) = setup.ends {
             traffic.describe(&mut switch, &folder.join("ready"));
@@ -217,6 +237,9 @@ impl Ovs {
 
     /// Sets up the bridge, ports, flows and the MAC address on the second port.
     fn connect(&self, setup: Setup<'_>) -> Result<(), BenchError> {
+        if let PortKinds::Tunnel(tunnel) = setup.ends {
+            return self.connect_tunnel(&tunnel, setup.flows);
+        }
         let bridge = format!(
             "add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev fail-mode=secure \
              other-config:disable-in-band=true"
@@ -227,7 +250,7 @@ impl Ovs {
         }
         let [input, output] = match setup.ends {
             PortKinds::Interfaces(names) => names,
-            PortKinds::Guests(_) | PortKinds::Null(_) => [IN, OUT],
+            _ => [IN, OUT],
         };
         for (port, number, device) in
             [(input, 1, "net_null0,size=60"), (output, 2, "net_null1,size=60,no-rx=1")]
@@ -235,7 +258,7 @@ impl Ovs {
             let kind = match setup.ends {
                 PortKinds::Guests(_) => "type=dpdkvhostuser".to_owned(),
                 PortKinds::Null(_) => format!("type=dpdk options:dpdk-devargs={device}"),
-                PortKinds::Interfaces(_) => "type=system".to_owned(),
+                _ => "type=system".to_owned(),
             };
             self.configured(&format!(
                 "add-port {BRIDGE} {port} -- set interface {port} ofport_request={number} {kind}"
@@ -244,7 +267,7 @@ impl Ovs {
         match setup.ends {
             PortKinds::Guests(_) => sockets(&self.folder).iter().try_for_each(|socket| wait_for(socket))?,
             PortKinds::Null(_) => wait_for(&self.folder.join("ready"))?,
-            PortKinds::Interfaces(_) => {}
+            _ => {}
         }
         let mut command = tool("ovs-ofctl");
         command.args(["add-flows", BRIDGE, "-"]).env("OVS_RUNDIR", &self.folder);
@@ -331,56 +354,5 @@ impl Ovs {
             Some(message) => BenchError::Peer { peer: NAME, problem: format!("{error}; {message}") },
             None => error,
         }
-    }
-}
-
-/// `ovs-vsctl` on the database in `folder`.
-fn vsctl(folder: &Path) -> Command {
-    let mut command = tool("ovs-vsctl");
-    command.arg(format!("--db=unix:{}/db.sock", folder.display()));
-    command
-}
-
-/// Writes the switch's start configuration.
-fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result<(), BenchError> {
-    run(vsctl(folder).args(["--no-wait", "init"]))?;
-    let memory = if huge_pages_are_worthwhile() {
-        "--in-memory".to_owned()
-    } else {
-        // Without --legacy-mem, Open vSwitch adds --in-memory, which conflicts with --no-huge.
-        let mib = match setup.ends {
-            PortKinds::Guests(_) => GUESTS_MEMORY_MIB,
-            PortKinds::Null(_) | PortKinds::Interfaces(_) => MEMORY_MIB,
-        };
-        format!("--no-huge --legacy-mem --no-shconf -m {mib}")
-    };
-    let plugin = folder.join("traffic.so");
-    let extra = format!("{memory} --no-pci --no-telemetry -d {}", plugin.display());
-    run(vsctl(folder).args(["--no-wait", "set", "Open_vSwitch", "."]).args([
-        "other_config:dpdk-init=true".to_owned(),
-        format!("other_config:dpdk-extra={extra}"),
-        format!("other_config:pmd-cpu-mask={}", mask(cores.engine)),
-        format!("other_config:dpdk-lcore-mask={}", mask(cores.nf)),
-        format!("other_config:smc-enable={}", setup.signature_cache),
-        format!("other_config:userspace-tso-enable={}", matches!(setup.ends, PortKinds::Interfaces(_))),
-    ]))
-}
-
-/// A core as a hexadecimal mask.
-fn mask(core: u32) -> String {
-    format!("0x{:x}{}", 1 << (core % 4), "0".repeat(core as usize / 4))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mask_has_one_bit() {
-        for core in [0, 1, 3, 4, 63] {
-            let mask = mask(core);
-            assert_eq!(u64::from_str_radix(mask.trim_start_matches("0x"), 16), Ok(1 << core));
-        }
-        assert_eq!(mask(130).len(), 2 + 33);
     }
 }

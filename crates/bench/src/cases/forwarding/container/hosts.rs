@@ -16,6 +16,8 @@ pub enum Link {
     None,
     /// Not at all: netvm's ports create the interfaces, each with an address of another network.
     Apart,
+    /// Not by itself: a port creates the first interface, and the second is a veth pair, whose outer end is a port.
+    Far,
     /// By veth pairs, whose outer ends are ports.
     Veth,
     /// By veth pairs and the kernel's bridge.
@@ -25,8 +27,13 @@ pub enum Link {
 }
 
 impl Link {
-    const fn has_veths(self) -> bool {
-        !matches!(self, Self::None | Self::Apart)
+    /// The ends with a veth pair.
+    const fn have_veth(self) -> [bool; 2] {
+        match self {
+            Self::None | Self::Apart => [false, false],
+            Self::Far => [false, true],
+            Self::Veth | Self::Bridge | Self::Router => [true, true],
+        }
     }
 }
 
@@ -115,11 +122,11 @@ impl Hosts {
             run(&format!("link add {BRIDGE} type bridge"))?;
             run(&format!("link set {BRIDGE} up"))?;
         }
-        for end in &hosts.ends {
+        for (end, has_veth) in hosts.ends.iter().zip(link.have_veth()) {
             let End { namespace, port, address } = end;
             run(&format!("netns add {namespace}"))?;
             set_congestion(namespace, congestion);
-            if !link.has_veths() {
+            if !has_veth {
                 continue;
             }
             run(&format!(
@@ -145,8 +152,8 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for End { namespace, port, .. } in &self.ends {
-            if self.link.has_veths() {
+        for (End { namespace, port, .. }, has_veth) in self.ends.iter().zip(self.link.have_veth()) {
+            if has_veth {
                 let _ = run(&format!("link delete {port}"));
             }
             let _ = run(&format!("netns delete {namespace}"));
