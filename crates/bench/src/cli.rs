@@ -22,6 +22,7 @@ use crate::setup::routes::ALL;
 use crate::studies::chains::ChainsArgs;
 use crate::studies::receive::ReceiveArgs;
 use crate::studies::routers::RoutersArgs;
+use crate::studies::switching::SwitchingArgs;
 
 /// Run netvm's benchmarks
 #[derive(Clone, Debug, PartialEq, Parser)]
@@ -81,6 +82,8 @@ pub enum Bench {
     Receive(ReceiveArgs),
     /// Packets through NFs, at a rate or as fast as possible (`./dev study netvm-chains`)
     Chains(ChainsArgs),
+    /// Packets from guest to guest, through one of several switches (`./dev study snich-switching`)
+    Switching(SwitchingArgs),
     /// Packets through virtual routers, at rates from standard input (`./dev study routers`)
     Routers(RoutersArgs),
     /// Run as an NF of a benchmark

@@ -62,6 +62,9 @@ pub enum Cards {
     Memif,
 }
 
+/// The kernel's devices of guests that are on none of a switch's sockets ([`Guests::on_taps`]).
+pub const TAPS: [&str; 2] = ["guest0", "guest1"];
+
 impl Cards {
     /// A testpmd's device on a socket.
     fn device(self, number: u8, path: &Path, rings: Rings) -> String {
@@ -156,16 +159,31 @@ impl Guests {
     /// # Errors
     /// As for [`Guests::start`].
     pub fn start_by(cards: Cards, folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
+        let [a, b] = sockets(folder);
+        Self::with([cards.device(0, &a, load.rings), cards.device(1, &b, load.rings)], folder, load, core)
+    }
+
+    /// The same, on the TAP devices [`TAPS`], which they make.
+    ///
+    /// # Errors
+    /// As for [`Guests::start`].
+    pub fn on_taps(folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
+        // Not the addresses of the traffic, which the kernel would take for its own.
+        let device = |n: usize| format!("--vdev=net_tap{n},iface={},mac=02:00:00:00:ff:{n:02x}", TAPS[n]);
+        Self::with([device(0), device(1)], folder, load, core)
+    }
+
+    fn with(cards: [String; 2], folder: &Path, load: Load, core: u32) -> Result<Self, BenchError> {
         let plugin = folder.join("guests-traffic.so");
         fs::write(&plugin, PLUGIN)
             .map_err(BenchError::system(format!("cannot write {}", plugin.display())))?;
         let ready = folder.join("guests-ready");
         let _ = fs::remove_file(&ready);
-        let [a, b] = sockets(folder);
+        let [first, second] = cards;
         let devices = [
             format!("--vdev=net_null0,size={}", load.bytes),
-            cards.device(0, &a, load.rings),
-            cards.device(1, &b, load.rings),
+            first,
+            second,
             format!("--vdev=net_null1,size={},no-rx=1", load.bytes),
             "-d".to_owned(),
             plugin.display().to_string(),

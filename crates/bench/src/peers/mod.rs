@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::BenchError;
 
+pub mod bridge;
 pub mod capture;
 pub mod fib;
 pub mod grout;

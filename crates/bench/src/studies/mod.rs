@@ -5,4 +5,5 @@ pub mod chains;
 mod delays;
 pub mod receive;
 pub mod routers;
+pub mod switching;
 mod trial;

@@ -2,6 +2,7 @@
 
 pub mod conn;
 pub mod container;
+pub mod filter_set;
 pub mod policy;
 pub mod route;
 pub mod router;

@@ -23,22 +23,20 @@
 //! core whatever else runs there. Open vSwitch gets up to ten seconds until its rate is stable, as its caches and
 //! datapath fill; netvm gets the usual warm-up.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use netvm_model::{
     Action, Actions, Forward, Host, Idle, Match, PortId, PortKind, Rule, RuleId, RuleParts, SourceConfig,
 };
-use netvm_policy_import::classbench::{self, Flags};
-use netvm_workload::rules;
 
+use super::filter_set::FilterSet;
 use crate::cli::PolicyArgs;
-use crate::error::{BenchError, RulesError};
+use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, PortKinds, Setup, drops};
+use crate::peers::ovs::{self, NORMAL, PORT_TO_PORT, PortKinds, Setup};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::traffic::{Traffic, Turns};
@@ -82,19 +80,13 @@ struct Case {
     traffic: Traffic,
 }
 
-/// The filter set, and the same as OpenFlow flows.
-struct Acl {
-    rules: Vec<Match>,
-    flows: Vec<String>,
-}
-
 /// Runs the benchmark.
 ///
 /// # Errors
 /// [`BenchError`] if any case has no figure.
 pub fn measure(args: &PolicyArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
-    let acl = load(args.acl.as_deref())?;
+    let acl = FilterSet::load(args.acl.as_deref(), ACL_RULES)?;
     let mut cases = cases(&args.flows);
     cases.retain(|case| args.only.is_empty() || args.only.contains(&case.name));
     let sandbox = ovs::sandbox(args.bench.skip_peers)?;
@@ -144,26 +136,8 @@ fn cases(flows: &[u64]) -> Vec<Case> {
     each.chain(new).collect()
 }
 
-/// The filter set of a file, or the generated one.
-fn load(path: Option<&Path>) -> Result<Acl, BenchError> {
-    let read = || -> Result<Acl, RulesError> {
-        let text = match path {
-            Some(path) => fs::read_to_string(path)?,
-            None => rules::filter_set(&rules::ACL1, ACL_RULES, rules::SEED),
-        };
-        let imported = classbench::parse(&text, Actions::default(), Flags::Ignore)?;
-        let rules: Vec<Match> = imported.rules.into_iter().map(|rule| rule.matches).collect();
-        let flows = drops(&rules, 1)?;
-        Ok(Acl { rules, flows })
-    };
-    read().map_err(|source| BenchError::Rules {
-        path: path.unwrap_or(Path::new("generated")).to_owned(),
-        source,
-    })
-}
-
 /// Two ports, and the case's policy for packets from the first.
-fn host(case: &Case, acl: &Acl, core: u32) -> Host {
+fn host(case: &Case, acl: &FilterSet, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("policy", BUFFERS, 2048);
     let input = layout.port("in", PortKind::Null { size: FRAME }, 1500);
@@ -183,17 +157,16 @@ fn host(case: &Case, acl: &Acl, core: u32) -> Host {
     host
 }
 
-fn rules_of(policy: Policy, acl: &Acl, input: PortId, output: PortId) -> Vec<Rule> {
-    let (matches, terminal) = match policy {
-        Policy::Port => (vec![Match { from: vec![input], ..Match::default() }], Action::Port(output)),
-        Policy::Normal => (Vec::new(), Action::Normal),
-        Policy::Acl => (acl.rules.clone(), Action::Drop),
-    };
-    let actions = Actions { terminal: Some(terminal), ..Actions::default() };
-    let numbered = (0..).map(RuleId).zip(matches);
-    numbered
-        .map(|(id, matches)| Rule::from(RuleParts { id, name: String::new(), matches, actions }))
-        .collect()
+fn rules_of(policy: Policy, acl: &FilterSet, input: PortId, output: PortId) -> Vec<Rule> {
+    match policy {
+        Policy::Port => {
+            let matches = Match { from: vec![input], ..Match::default() };
+            let actions = Actions { terminal: Some(Action::Port(output)), ..Actions::default() };
+            vec![Rule::from(RuleParts { id: RuleId(0), name: String::new(), matches, actions })]
+        }
+        Policy::Normal => Vec::new(),
+        Policy::Acl => acl.rules(),
+    }
 }
 
 /// A host that drops the traffic.
@@ -210,7 +183,7 @@ fn source(cores: Cores, plan: &Plan) -> Measured {
     Ok(vec![Figure::new("source", Unit::Mpps, window.per_core(window.received()))])
 }
 
-fn netvm(case: &Case, acl: &Acl, cores: Cores, plan: &Plan) -> Measured {
+fn netvm(case: &Case, acl: &FilterSet, cores: Cores, plan: &Plan) -> Measured {
     let what = format!("netvm-{}", case.name);
     let host = host(case, acl, cores.engine);
     // First only the port with the traffic: until the traffic starts, it receives stale buffer contents, which must not
@@ -232,7 +205,7 @@ struct SwitchCase<'a> {
     name: &'a str,
     case: &'a Case,
     signature_cache: bool,
-    acl: &'a Acl,
+    acl: &'a FilterSet,
 }
 
 fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Plan) -> Measured {
@@ -242,7 +215,7 @@ fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Pl
         Policy::Normal | Policy::Acl => vec![NORMAL.to_owned()],
     };
     if case.policy == Policy::Acl {
-        flows.extend_from_slice(&acl.flows);
+        flows.extend_from_slice(acl.flows());
     }
     let setup = Setup { flows: &flows, signature_cache, tracks: false, ends: PortKinds::Null(case.traffic) };
     let window = if case.traffic.flows.is_none() { plan.window.max(SLOW_PATH_WINDOW) } else { plan.window };
@@ -256,10 +229,7 @@ fn open_vswitch(switch: &SwitchCase<'_>, sandbox: &Path, cores: Cores, plan: &Pl
 
 #[cfg(test)]
 mod tests {
-    use netvm_wire::FlowKey;
-
     use super::*;
-    use crate::setup::traffic::frame;
 
     #[test]
     fn every_policy_meets_every_number_of_flows() {
@@ -267,19 +237,5 @@ mod tests {
         let expected = ["port-1", "normal-1", "acl-1", "port-1000", "normal-1000", "acl-1000"];
         assert_eq!(names[..6], expected);
         assert_eq!(names[6..], ["new-tuples", "new-flows"]);
-    }
-
-    #[test]
-    fn no_flow_matches_the_filter_set() {
-        let acl = load(None).unwrap();
-        assert_eq!(acl.rules.len(), ACL_RULES);
-        // Port ranges take several flows, and rules that differ only in TCP flags take one.
-        assert!(acl.flows.len() > acl.rules.len(), "{} flows", acl.flows.len());
-        for flow in (0..20_000).chain(1 << 40..(1 << 40) + 20_000) {
-            let frame = frame(flow, flow % 2 == 0);
-            let key = FlowKey::of_frame(&frame[..60], 60).unwrap();
-            let rule = acl.rules.iter().position(|rule| rule.fits_key(&key));
-            assert_eq!(rule, None, "flow {flow}: {key:?}");
-        }
     }
 }

@@ -85,7 +85,7 @@ pub fn measure(args: &VhostArgs) -> Result<Vec<Row>, BenchError> {
 }
 
 /// A new folder in memory.
-pub(in crate::cases) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
+pub(crate) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let folder = sandbox.join(name);
     // An earlier case may have left it.
     let _ = std::fs::remove_dir_all(&folder);
@@ -95,7 +95,7 @@ pub(in crate::cases) fn folder(sandbox: &Path, name: &str) -> Result<PathBuf, Be
 }
 
 /// Two ports for guests with such cards, with L2 switching.
-pub(in crate::cases) fn host(cards: Cards, folder: &Path, core: u32) -> Host {
+pub(crate) fn host(cards: Cards, folder: &Path, core: u32) -> Host {
     let mut layout = Layout::new(core, Idle::Poll);
     let group = layout.group("guests", BUFFERS, 2048);
     for (name, path) in ["a", "b"].into_iter().zip(sockets(folder)) {

@@ -3,6 +3,7 @@
 //! | case | packets |
 //! |---|---|
 //! | `source-sink-N` | two built-in sources, each to a sink: what the engine alone gains |
+//! | `rules-N` | the same, after 971 rules that no packet matches, for 1,024 flows of each source |
 //! | `router-N` | two sources, one virtual router, one sink: the workers share the router's table |
 //! | `chain-N` | two sources, each through a chain of one NF to a sink |
 //! | `guests-N` | two simulated guests, each to another over vhost-user (`peers/guests.rs`) |
@@ -17,12 +18,13 @@
 use std::path::Path;
 
 use netvm_model::{
-    Action, EngineConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
-    RouterInterface, SourceConfig, VhostDma, VhostMode,
+    Action, Actions, EngineConfig, Forward, Host, Idle, Match, Output, PUNT_RATE, PortId, PortKind,
+    RouterConfig, RouterId, RouterInterface, Rule, RuleId, RuleParts, SourceConfig, VhostDma, VhostMode,
 };
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, MacAddr};
 
+use crate::cases::forwarding::filter_set::FilterSet;
 use crate::cases::guests::vhost::folder;
 use crate::cli::BenchArgs;
 use crate::error::BenchError;
@@ -45,6 +47,8 @@ const PAIRS: usize = 2;
 /// Without FCS.
 const FRAME: u16 = 60;
 const BUFFERS: u32 = 8192;
+/// Rules of the sNICh paper.
+const RULES: usize = 971;
 /// Destination MAC address of the built-in source.
 const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
@@ -59,7 +63,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
     let cores = cores.as_slice();
     if cores.len() < WORKERS[1] + PAIRS {
         eprintln!(
-            "{} cores: NFs and guests share those of the workers. Only `source-sink` and `router` say what a second worker \
+            "{} cores: NFs and guests share those of the workers. Only `source-sink`, `rules` and `router` say what a second worker \
              gains. In `chain` and `guests` it takes the core that NFs and guests had.",
             cores.len()
         );
@@ -69,8 +73,10 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         eprintln!("`guests` is left out: {error}");
         None
     });
+    let set = FilterSet::load(None, RULES)?;
     let mut cases = Cases::default();
     cases.add("source-sink", move |name, workers, plan| source_to_sink(name, &cores[..workers], plan));
+    cases.add("rules", |name, workers, plan| rules(name, &cores[..workers], &set, plan));
     cases.add("router", move |name, workers, plan| router(name, &cores[..workers], plan));
     cases.add("chain", move |name, workers, plan| chain(name, cores, workers, plan));
     if let Some(sandbox) = sandbox.as_deref() {
@@ -134,6 +140,22 @@ fn source_to_sink(name: &str, cores: &[u32], plan: &Plan) -> Measured {
         layout.rule(from, Action::Port(to));
     }
     let mut rig = Rig::start(&on(cores, layout.build()), &[])?;
+    rate(name, &rig.measure(name, plan.warm_up, plan.window)?)
+}
+
+fn rules(name: &str, cores: &[u32], set: &FilterSet, plan: &Plan) -> Measured {
+    let mut layout = Layout::new(cores[0], Idle::Adaptive);
+    let source = SourceConfig { size: FRAME, flows: 1024, lossless: true, ..SourceConfig::default() };
+    let ends = ends(&mut layout, &PortKind::Source(source));
+    let mut host = on(cores, layout.build());
+    host.rules = set.rules();
+    for (from, to) in ends {
+        let id = RuleId(host.rules.len() as u32);
+        let matches = Match { from: vec![from], ..Match::default() };
+        let actions = Actions { terminal: Some(Action::Port(to)), ..Actions::default() };
+        host.rules.push(Rule::from(RuleParts { id, name: String::new(), matches, actions }));
+    }
+    let mut rig = Rig::start(&host, &[])?;
     rate(name, &rig.measure(name, plan.warm_up, plan.window)?)
 }
 
