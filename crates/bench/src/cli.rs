@@ -1,6 +1,7 @@
 //! The command line.
 
 mod conn;
+mod switching;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use conn::ConnArgs;
+pub use switching::{SwitchKind, SwitchingArgs};
 
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
@@ -22,7 +24,6 @@ use crate::setup::routes::ALL;
 use crate::studies::chains::ChainsArgs;
 use crate::studies::receive::ReceiveArgs;
 use crate::studies::routers::RoutersArgs;
-use crate::studies::switching::SwitchingArgs;
 
 /// Run netvm's benchmarks
 #[derive(Clone, Debug, PartialEq, Parser)]

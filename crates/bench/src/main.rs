@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Bench::Compare(args) => compare(&args),
         Bench::Receive(args) => studies::receive::measure(&args),
         Bench::Chains(args) => studies::chains::measure(&args),
-        Bench::Switching(args) => studies::switching::measure(&args),
+        Bench::Switching(args) => cases::guests::switching::measure(&args),
         Bench::Routers(args) => studies::routers::measure(&args),
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),

@@ -13,7 +13,8 @@ use crate::peers::guests::{Guests, TAPS};
 /// The chain in which rules belong.
 pub const CHAIN: &str = "bridge bench forward";
 
-/// Joins the guests by a bridge with these rules, and returns the millions of packets per second that the second one received.
+/// Joins the guests by a bridge with these rules, and returns the millions of packets per second that the second one
+/// received.
 ///
 /// # Errors
 /// [`BenchError::Peer`] if a program fails; [`BenchError::Nothing`] without packets.

@@ -5,5 +5,4 @@ pub mod chains;
 mod delays;
 pub mod receive;
 pub mod routers;
-pub mod switching;
-mod trial;
+pub mod trial;

@@ -1,4 +1,5 @@
 //! Guests with network cards.
 
 pub mod e1000;
+pub mod switching;
 pub mod vhost;

@@ -10,13 +10,11 @@
 //! The guests are those of the benchmark `vhost`. Rates are packets per second of the switching thread's CPU time,
 //! which polls; the bridge has no thread, and its rate is that of the clock.
 
-use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::trial::print;
+use super::vhost;
 use crate::cases::forwarding::filter_set::FilterSet;
-use crate::cases::guests::vhost;
-use crate::cli::BenchArgs;
+use crate::cli::{SwitchKind, SwitchingArgs};
 use crate::error::BenchError;
 use crate::peers::guests::{Cards, Guests, Load, Rings, floor};
 use crate::peers::ovs::{self, NORMAL, PortKinds, Setup};
@@ -24,42 +22,10 @@ use crate::peers::{bridge, testpmd};
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
 use crate::setup::traffic::Traffic;
+use crate::studies::trial::print;
 
 /// Without FCS.
 const FCS: u16 = 4;
-
-/// What switches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SwitchKind {
-    /// netvm
-    Netvm,
-    /// Open vSwitch with its DPDK datapath
-    Ovs,
-    /// DPDK's testpmd, which copies without looking at packets
-    Testpmd,
-    /// The kernel's bridge, with nft
-    Bridge,
-}
-
-/// Options of `switching`.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct SwitchingArgs {
-    /// What switches
-    #[arg(long, value_enum)]
-    pub switch: SwitchKind,
-    /// Bytes of a frame, FCS included
-    #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
-    pub size: u16,
-    /// Drop rules that no packet matches
-    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=10_000), default_value = "0")]
-    pub rules: u16,
-    /// Flows
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 24), default_value = "1000")]
-    pub flows: u64,
-    /// Common options.
-    #[command(flatten)]
-    pub bench: BenchArgs,
-}
 
 #[derive(Serialize)]
 struct Switched {
