@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         "vhost/dma_channel.h",
         "vhost/dma_copy.c",
         "vhost/dma_copy.h",
+        "vhost/record.c",
+        "vhost/record.h",
         "vhost/vhost.c",
         "vhost/vhost.h",
         "vhost/vring/copy.h",
@@ -78,6 +80,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         .file("src/acl.c")
         .file("src/offload.c")
         .file("src/vhost/vhost.c")
+        .file("src/vhost/record.c")
         .file("src/vhost/vring/fill.c")
         .file("src/vhost/vring/drain.c")
         .file("src/vhost/vring/offload.c")

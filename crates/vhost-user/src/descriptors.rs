@@ -13,7 +13,10 @@ use netvm_notify::is_eventfd;
 
 use crate::Refusal;
 use crate::payload::number;
-use crate::request::{SET_MEM_TABLE, SET_VRING_CALL, SET_VRING_ERR, SET_VRING_KICK};
+use crate::request::{
+    ADD_MEM_REG, REM_MEM_REG, SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_MEM_TABLE, SET_VRING_CALL,
+    SET_VRING_ERR, SET_VRING_KICK,
+};
 
 /// Flag beside a ring's index: the message has no descriptor (vhost-user, "Front-end message types").
 pub(crate) const NO_FD: u64 = 1 << 8;
@@ -25,12 +28,17 @@ pub(crate) fn check(request: u32, payload: &[u8], fds: &[OwnedFd]) -> Result<(),
         // One for each region.
         SET_MEM_TABLE => first as u32 as usize,
         SET_VRING_KICK | SET_VRING_CALL | SET_VRING_ERR => usize::from(first & NO_FD == 0),
+        ADD_MEM_REG | SET_LOG_BASE | SET_LOG_FD | SET_INFLIGHT_FD => 1,
+        // Some front-ends send the region's file, which is closed unused (vhost-user, `VHOST_USER_REM_MEM_REG`).
+        REM_MEM_REG => fds.len().min(1),
         _ => 0,
     };
     if fds.len() != wanted {
         return Err(Refusal::Protocol);
     }
-    if request != SET_MEM_TABLE {
+    let is_memory =
+        matches!(request, SET_MEM_TABLE | ADD_MEM_REG | REM_MEM_REG | SET_LOG_BASE | SET_INFLIGHT_FD);
+    if !is_memory {
         return if fds.iter().all(is_eventfd) { Ok(()) } else { Err(Refusal::NotAnEventfd) };
     }
     fds.iter()

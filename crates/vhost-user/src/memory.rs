@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvm_guest_memory::{Access, FileId, Mapping};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 
-use crate::protocol::Region;
+use crate::protocol::{Part, Region};
 
 /// A region, mapped.
 #[derive(Debug)]
@@ -49,6 +50,19 @@ impl GuestMemory {
         mapped.collect::<Option<_>>().map(Self)
     }
 
+    /// Maps a region more. `None` if it cannot be mapped.
+    #[must_use]
+    pub fn add(&mut self, region: &Region, file: OwnedFd, populate: bool) -> Option<()> {
+        self.0.push(MappedRegion::map(region, file, populate)?);
+        Some(())
+    }
+
+    /// Takes a region out of the memory. It stays mapped as long as the returned value lives.
+    pub fn remove(&mut self, named: &Region) -> Option<impl Sized + use<>> {
+        let place = self.0.iter().position(|mapped| mapped.region.is_named(named))?;
+        Some(self.0.remove(place))
+    }
+
     /// Whether a table would map the same memory.
     #[must_use]
     pub fn is(&self, regions: &[Region], files: &[OwnedFd]) -> bool {
@@ -75,10 +89,46 @@ impl GuestMemory {
     }
 }
 
+/// A part of a file that a front-end shares besides its memory, mapped.
+#[derive(Debug)]
+pub struct SharedPart(Mapping);
+
+impl SharedPart {
+    /// `None` if the file is shorter, or the kernel refuses.
+    #[must_use]
+    pub fn map(part: Part, file: OwnedFd) -> Option<Self> {
+        let end = part.offset.checked_add(part.bytes)?;
+        if u64::try_from(fstat(&file).ok()?.st_size).ok()? < end {
+            return None;
+        }
+        let access = Access { writable: true, populate: false };
+        Mapping::new(&Arc::new(File::from(file)), part.offset, part.bytes, access).map(Self)
+    }
+
+    /// Where it is mapped.
+    #[must_use]
+    pub fn start(&self) -> *mut c_void {
+        self.0.start().cast()
+    }
+
+    /// Address and length of its pages.
+    #[must_use]
+    pub fn pages(&self) -> (usize, usize) {
+        self.0.pages()
+    }
+}
+
+/// A new file of so many zeroes, which nobody can truncate.
+#[must_use]
+pub fn new_shared_file(bytes: u64) -> Option<OwnedFd> {
+    let file = memfd_create("netvm-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    ftruncate(&file, bytes).ok()?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).ok()?;
+    Some(file)
+}
+
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
     use super::*;
 
     const PAGE: u64 = 4096;
@@ -124,6 +174,35 @@ mod tests {
         let [again, elsewhere] = [one.try_clone().unwrap(), other].map(|file| vec![file]);
         assert!(memory.is(&regions, &again) && !memory.is(&regions, &elsewhere) && !memory.is(&[], &[]));
         assert!(!memory.is(&[region(PAGE, PAGE)], &again) && !memory.is(&[region(2 * PAGE, 0)], &again));
+    }
+
+    #[test]
+    fn regions_come_and_go_one_by_one() {
+        let mut memory = GuestMemory::default();
+        let regions = [region(PAGE, 0), Region { start: 2 << 40, ..region(PAGE, PAGE) }];
+        for region in &regions {
+            memory.add(region, file(), false).unwrap();
+        }
+        let has =
+            |memory: &GuestMemory| regions.each_ref().map(|region| memory.translate(region.start).is_some());
+        assert_eq!(has(&memory), [true, true]);
+        let removed = memory.remove(&regions[0]);
+        assert!(removed.is_some() && memory.remove(&regions[0]).is_none());
+        assert_eq!(has(&memory), [false, true]);
+        assert!(memory.add(&region(1 << 60, 0), file(), false).is_none());
+        assert_eq!(memory.regions().count(), 1);
+    }
+
+    #[test]
+    fn a_part_is_within_its_file() {
+        let map = |offset, bytes| SharedPart::map(Part { bytes, offset }, file());
+        let whole = map(PAGE + 8, 15 * PAGE - 8).unwrap();
+        assert_eq!(whole.start() as usize - whole.pages().0, 8);
+        for (offset, bytes) in [(PAGE + 8, 15 * PAGE - 7), (u64::MAX, 2), (0, 17 * PAGE), (16 * PAGE, 1)] {
+            assert!(map(offset, bytes).is_none(), "{offset} {bytes}");
+        }
+        let own = new_shared_file(100).unwrap();
+        assert!(ftruncate(&own, 99).is_err() && ftruncate(&own, 101).is_err());
     }
 
     #[test]

@@ -5,14 +5,14 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 
@@ -151,16 +151,37 @@ fn wait(fds: &mut [PollFd<'_>], end: Option<Instant>) -> Result<(), End> {
     }
 }
 
+/// What follows the header of a reply.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// Its descriptor.
+    pub fd: Option<OwnedFd>,
+}
+
+impl From<u64> for Reply {
+    fn from(number: u64) -> Self {
+        Self { payload: number.to_ne_bytes().to_vec(), fd: None }
+    }
+}
+
 /// Sends the reply to a request, if there is room for it.
 ///
 /// # Errors
 /// The connection ends.
-pub fn reply(to: impl AsFd, request: u32, payload: &[u8]) -> Result<(), End> {
+pub fn reply(to: impl AsFd, request: u32, Reply { payload, fd }: &Reply) -> Result<(), End> {
     let header = [request, VERSION | VhostUserHeaderFlag::REPLY.bits(), payload.len() as u32];
     let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(End::Closed);
+    }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = sendmsg(to, &parts, &mut SendAncillaryBuffer::default(), flags)?;
+    let sent = sendmsg(to, &parts, &mut control, flags)?;
     (sent == header.len() + payload.len()).then_some(()).ok_or(End::Closed)
 }
 

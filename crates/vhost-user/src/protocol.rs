@@ -14,19 +14,25 @@
 //! on rust-vmm's `vhost` conform. A message that fails later also ends the connection, so this state never differs from
 //! the device's.
 
+mod log;
+mod ring;
+mod shared;
+
 use std::os::fd::OwnedFd;
 
-use vhost::vhost_user::message::{
-    VhostUserMemory, VhostUserMemoryRegion, VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
-};
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringState};
 
 use crate::payload::{number, structure};
 use crate::request::{
-    GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, NET_SET_MTU, RESET_OWNER,
-    SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR,
-    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM,
+    ADD_MEM_REG, GET_FEATURES, GET_INFLIGHT_FD, GET_MAX_MEM_SLOTS, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM,
+    GET_STATUS, GET_VRING_BASE, NET_SET_MTU, REM_MEM_REG, RESET_OWNER, SEND_RARP, SET_FEATURES,
+    SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES, SET_STATUS,
+    SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK,
+    SET_VRING_NUM,
 };
 use crate::{Refusal, descriptors};
+pub use log::LOG_ALL;
+pub use ring::{Addresses, Region, Ring};
 
 /// Bits of virtio features (virtio 1.2 sections 5.1.3 and 6).
 const MULTIQUEUE: u64 = 1 << 22;
@@ -42,94 +48,18 @@ pub const MAX_RING: u32 = 32_768;
 pub const MIN_RING: u32 = 32;
 /// Regions in one message at most.
 pub const REGIONS: usize = 8;
+/// Regions that a front-end may add one by one (vhost-user, `VHOST_USER_GET_MAX_MEM_SLOTS`).
+pub const SLOTS: usize = 32;
 /// Bytes of the longest message, which has these regions.
 pub(crate) const MAX_BYTES: usize = 8 + 32 * REGIONS;
 
-/// A region of shared memory: its addresses in the guest and in the front-end, and its offset in the file.
+/// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// In the guest.
-    pub physical: u64,
+pub struct Part {
     /// Its length.
     pub bytes: u64,
-    /// In the front-end.
-    pub start: u64,
-    /// In the file.
+    /// Its beginning.
     pub offset: u64,
-}
-
-impl Region {
-    fn new(region: &VhostUserMemoryRegion) -> Option<Self> {
-        region.is_valid().then_some(Self {
-            physical: region.guest_phys_addr,
-            bytes: region.memory_size,
-            start: region.user_addr,
-            offset: region.mmap_offset,
-        })
-    }
-
-    /// Whether it contains `bytes` bytes from an address on, with this alignment in netvm's mapping.
-    fn holds(&self, address: u64, bytes: u64, alignment: u64) -> bool {
-        let Some(distance) = address.checked_sub(self.start) else { return false };
-        distance.checked_add(bytes).is_some_and(|end| end <= self.bytes)
-            && distance.wrapping_add(self.offset).is_multiple_of(alignment)
-    }
-
-    fn begins(&self, address: u64) -> bool {
-        address.checked_sub(self.start).is_some_and(|distance| distance < self.bytes)
-    }
-}
-
-/// Addresses of a ring: its descriptors, and the areas that the driver and the device write.
-#[derive(Clone, Copy, Debug)]
-pub struct Addresses {
-    /// The descriptors.
-    pub descriptors: u64,
-    /// The area that the driver writes.
-    pub driver: u64,
-    /// The area that the device writes.
-    pub device: u64,
-}
-
-/// A ring, as the messages say.
-#[derive(Clone, Copy, Debug)]
-pub struct Ring {
-    /// Its entries.
-    pub size: Option<u32>,
-    /// The index to continue at; for packed rings, two indexes in one word (vhost-user, "Vring state").
-    pub base: Option<u32>,
-    /// Where it lies.
-    pub addresses: Option<Addresses>,
-    /// It may be used.
-    pub started: bool,
-}
-
-impl Ring {
-    const UNKNOWN: Self = Self { size: None, base: None, addresses: None, started: false };
-
-    /// Whether the ring is valid with these features in this memory.
-    fn fits(&self, features: u64, memory: &[Region]) -> bool {
-        let (Some(size), Some(at)) = (self.size, self.addresses) else { return false };
-        let packed = features & PACKED != 0;
-        let entries = u64::from(size);
-        // Virtio 1.2 sections 2.7 and 2.8: bytes and alignment of each part.
-        let event = if features & EVENT_INDEX == 0 { 0 } else { 2 };
-        let (driver, device) = if packed {
-            ((4, 4), (4, 4))
-        } else {
-            ((4 + 2 * entries + event, 2), (4 + 8 * entries + event, 4))
-        };
-        let held = |address: u64, (bytes, alignment): (u64, u64)| {
-            // The first region that contains the address counts.
-            let region = memory.iter().find(|region| region.begins(address));
-            region.is_some_and(|region| region.holds(address, bytes, alignment))
-        };
-        let within = |base: u32| base & 0x7fff < size && base >> 16 & 0x7fff < size;
-        held(at.descriptors, (16 * entries, 16))
-            && held(at.driver, driver)
-            && held(at.device, device)
-            && (!packed || self.base.is_some_and(within))
-    }
 }
 
 /// The state of one front-end.
@@ -137,8 +67,14 @@ impl Ring {
 pub struct Protocol {
     /// Accepted virtio features.
     pub features: u64,
+    /// Accepted features of the protocol: bits of [`VhostUserProtocolFeatures`].
+    pub protocol_features: u64,
     /// Regions of shared memory.
     pub memory: Vec<Region>,
+    /// The dirty log of migrations: until logging ends.
+    pub log: Option<Part>,
+    /// Memory for inflight I/O, and for how many rings it is.
+    pub inflight: Option<(Part, u16)>,
     rings: Vec<Ring>,
 }
 
@@ -151,10 +87,20 @@ impl Protocol {
         self.rings.get_mut(index)
     }
 
+    const fn has(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol_features & feature.bits() != 0
+    }
+
     /// What is known of a ring.
     #[must_use]
     pub fn known(&self, index: u32) -> Ring {
         self.rings.get(index as usize).copied().unwrap_or(Ring::UNKNOWN)
+    }
+
+    /// Whether a ring's parts are in the memory: a started ring may have lost it.
+    #[must_use]
+    pub fn is_in_memory(&self, index: u32) -> bool {
+        self.known(index).fits(self.features, &self.memory)
     }
 
     /// Checks a message and its descriptors against those before it, and applies it to this state.
@@ -173,8 +119,21 @@ impl Protocol {
             GET_FEATURES | SET_OWNER | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_STATUS | RESET_OWNER => {
                 Some(())
             }
+            GET_MAX_MEM_SLOTS => self.has(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS).then_some(()),
             SET_FEATURES => self.set_features(number(payload)?),
+            SET_PROTOCOL_FEATURES => {
+                self.protocol_features = number(payload)?;
+                Some(())
+            }
             SET_MEM_TABLE => self.set_memory(payload),
+            ADD_MEM_REG => self.add_region(payload),
+            REM_MEM_REG => self.remove_region(payload),
+            SET_LOG_BASE => self.set_log(&structure(payload)?),
+            // It may be signalled when the log has changed. No front-end is known that waits for that.
+            SET_LOG_FD => self.has(VhostUserProtocolFeatures::LOG_SHMFD).then_some(()),
+            SEND_RARP => self.may_announce(number(payload)?),
+            GET_INFLIGHT_FD => self.asks_for_inflight(&structure(payload)?),
+            SET_INFLIGHT_FD => self.set_inflight(&structure(payload)?),
             SET_VRING_NUM => self.set_size(&structure(payload)?),
             SET_VRING_ADDR => self.set_addresses(&structure(payload)?),
             SET_VRING_BASE => {
@@ -188,22 +147,22 @@ impl Protocol {
                 Some(())
             }
             SET_VRING_KICK => self.start(number(payload)? as u32 & 0xff),
-            SET_VRING_CALL
-            | SET_VRING_ERR
-            | SET_PROTOCOL_FEATURES
-            | SET_VRING_ENABLE
-            | NET_SET_MTU
-            | SET_STATUS => number(payload).map(|_| ()),
-            // Logs of migrations, in-flight descriptors, IOMMUs, postcopy, RARP and other devices' messages: not
-            // offered.
+            SET_VRING_CALL | SET_VRING_ERR | SET_VRING_ENABLE | NET_SET_MTU | SET_STATUS => {
+                number(payload).map(|_| ())
+            }
+            // IOMMUs, postcopy and other devices' messages: not offered.
             _ => None,
         }
     }
 
     fn set_features(&mut self, features: u64) -> Option<()> {
-        let changed = self.features ^ features;
+        // Logging begins and ends while rings are started.
+        let changed = (self.features ^ features) & !LOG_ALL;
         if changed != 0 && self.rings.iter().any(|ring| ring.started) {
             return None;
+        }
+        if self.features & !features & LOG_ALL != 0 {
+            self.log = None;
         }
         self.features = features;
         if changed & PACKED != 0 {
@@ -218,18 +177,6 @@ impl Protocol {
         Some(())
     }
 
-    fn set_memory(&mut self, payload: &[u8]) -> Option<()> {
-        let count = structure::<VhostUserMemory>(payload)?.num_regions as usize;
-        if count > REGIONS {
-            return None;
-        }
-        let rest = payload.get(size_of::<VhostUserMemory>()..)?;
-        let region = |n: usize| Region::new(&structure(rest.get(n * size_of::<VhostUserMemoryRegion>()..)?)?);
-        let memory = (0..count).map(region).collect::<Option<Vec<_>>>()?;
-        let fits = |ring: &Ring| !ring.started || ring.fits(self.features, &memory);
-        self.rings.iter().all(fits).then(|| self.memory = memory)
-    }
-
     fn set_size(&mut self, &VhostUserVringState { index, num: size }: &VhostUserVringState) -> Option<()> {
         let packed = self.features & PACKED != 0;
         if !(MIN_RING..=MAX_RING).contains(&size) || !(packed || size.is_power_of_two()) {
@@ -237,14 +184,6 @@ impl Protocol {
         }
         let ring = self.ring(index).filter(|ring| !ring.started)?;
         (ring.size, ring.addresses) = (Some(size), None);
-        Some(())
-    }
-
-    /// The log's address is unused.
-    fn set_addresses(&mut self, at: &VhostUserVringAddr) -> Option<()> {
-        let ring = self.ring(at.index).filter(|ring| !ring.started && ring.size.is_some())?;
-        ring.addresses =
-            Some(Addresses { descriptors: at.descriptor, driver: at.available, device: at.used });
         Some(())
     }
 

@@ -90,6 +90,7 @@ void netvm_values(void)
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_PAIRS);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_DEVICES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_REGIONS);
+	CONSTANT(netvm_vhost_constant, NETVM_VHOST_INFLIGHT_BYTES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MIN_ENTRIES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_ENTRIES);
 	CONSTANT(netvm_vhost_constant, NETVM_VHOST_MAX_BURST);

@@ -389,12 +389,19 @@ unsafe extern "C" {
     pub fn netvm_vhost_set_memory(device: ::core::ffi::c_int, regions: *const netvm_vhost_region, count: u32);
 }
 unsafe extern "C" {
+    pub fn netvm_vhost_set_log(device: ::core::ffi::c_int, bits: *mut ::core::ffi::c_void, bytes: u64);
+}
+unsafe extern "C" {
+    pub fn netvm_vhost_log_used(device: ::core::ffi::c_int, vring: u16, logs: ::core::ffi::c_int, guest: u64);
+}
+unsafe extern "C" {
     pub fn netvm_vhost_start(
         device: ::core::ffi::c_int,
         vring: u16,
         addresses: *const netvm_vhost_ring_addresses,
         size: u16,
         position: u16,
+        inflight: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
 }
 unsafe extern "C" {

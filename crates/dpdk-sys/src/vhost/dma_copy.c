@@ -70,7 +70,8 @@ netvm_dma_begin(int device)
 	uint64_t pairs = 0;
 	uint16_t pair;
 
-	if (guest == NULL || is_packed(guest))
+	/* While a guest is migrated, the processor copies, too: it marks a page once it is written. */
+	if (guest == NULL || is_packed(guest) || guest->log != NULL)
 		return 0;
 	for (pair = 0; pair < NETVM_VHOST_MAX_PAIRS; pair++) {
 		state = find_vring(guest, 2 * pair);
@@ -266,7 +267,7 @@ submit(const struct device *guest, struct vring_state *state, int dma, struct rt
 			queue->buffer[(queue->first_buffer + queue->buffers++) & queue->mask] = room.buffer[i];
 		queue->count++;
 		copy.packet = packet;
-		copy_packet(&ring, &room, mbuf, copy_later, &copy);
+		copy_packet(&ring, &room, mbuf, copy_now, copy_later, &copy);
 		take_split(&ring, room.buffers);
 	}
 	rte_dma_submit(dma, CHANNEL);

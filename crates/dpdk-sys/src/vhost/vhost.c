@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <linux/vhost_types.h>
+
+#include "record.h"
 #include "vring/copy.h"
 
 struct device *netvm_vhost_devices[NETVM_VHOST_MAX_DEVICES];
@@ -29,10 +32,45 @@ netvm_vhost_remove(int device)
 	netvm_vhost_devices[device] = NULL;
 }
 
+static void
+note_recorded(const struct device *guest, struct vring_state *state)
+{
+	state->is_recorded = guest->log != NULL || state->inflight != NULL;
+}
+
+/* Logs writes, or no longer, as features and front-end want. */
+static void
+choose_log(struct device *guest)
+{
+	bool is_wanted = (guest->features & BIT(VHOST_F_LOG_ALL)) && guest->given_log.bits != NULL;
+	uint16_t vring;
+
+	guest->log = is_wanted ? &guest->given_log : NULL;
+	for (vring = 0; vring < 2 * NETVM_VHOST_MAX_PAIRS; vring++)
+		note_recorded(guest, &guest->vrings[vring]);
+}
+
 void
 netvm_vhost_set_features(int device, uint64_t features)
 {
 	netvm_vhost_devices[device]->features = features;
+	choose_log(netvm_vhost_devices[device]);
+}
+
+void
+netvm_vhost_set_log(int device, void *bits, uint64_t bytes)
+{
+	netvm_vhost_devices[device]->given_log = (struct dirty_log){ bits, 8 * bytes };
+	choose_log(netvm_vhost_devices[device]);
+}
+
+void
+netvm_vhost_log_used(int device, uint16_t vring, int logs, uint64_t guest)
+{
+	struct vring_state *state = &netvm_vhost_devices[device]->vrings[vring];
+
+	state->logs_used = logs;
+	state->log_guest = guest;
 }
 
 void
@@ -47,11 +85,11 @@ netvm_vhost_set_memory(int device, const struct netvm_vhost_region *regions, uin
 
 int
 netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addresses *addresses, uint16_t size,
-	uint16_t position)
+	uint16_t position, void *inflight)
 {
 	struct device *guest = netvm_vhost_devices[device];
 	struct vring_state *state = &guest->vrings[vring];
-	struct vring_state started = { .avail = position };
+	struct vring_state started = { .avail = position, .inflight = inflight };
 	struct ring ring;
 	bool packed = is_packed(guest);
 
@@ -71,6 +109,8 @@ netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addr
 	/* Where an earlier back end did not say where it stopped, the guest's memory does. */
 	if (!packed)
 		started.avail = started.used = READ(started.at.used->idx);
+	netvm_inflight_begin(guest, &started);
+	note_recorded(guest, &started);
 	*state = started;
 	return 0;
 }
@@ -110,4 +150,6 @@ netvm_vhost_notify(int device, uint16_t vring, int enable)
 		notify_packed(&ring, enable);
 	else
 		notify_split(&ring, enable);
+	if (ring.log != NULL)
+		netvm_log_notify(&ring, state, is_packed(guest));
 }

@@ -21,7 +21,12 @@ enum netvm_vhost_constant {
 	/** Devices at most, over all sockets. */
 	NETVM_VHOST_MAX_DEVICES = 1024,
 	/** Regions of memory that a guest shares at most. */
-	NETVM_VHOST_MAX_REGIONS = 8,
+	NETVM_VHOST_MAX_REGIONS = 32,
+	/**
+	 * Bytes of a queue's part of the memory for inflight I/O: without descriptors' states, which always are empty, so
+	 * that a part is as long as two cache lines whatever the queue's size.
+	 */
+	NETVM_VHOST_INFLIGHT_BYTES = 128,
 	/** Entries of the shortest ring: buffers that are read ahead. */
 	NETVM_VHOST_MIN_ENTRIES = 32,
 	/** Entries of the longest ring (virtio 1.2, section 2.6). */
@@ -73,11 +78,21 @@ void netvm_vhost_set_features(int device, uint64_t features);
 void netvm_vhost_set_memory(int device, const struct netvm_vhost_region *regions, uint32_t count);
 
 /**
+ * Sets the dirty log of migrations, a bit for each page of the guest from address 0 on, or NULL. It is written while
+ * the features have VHOST_F_LOG_ALL.
+ */
+void netvm_vhost_set_log(int device, void *bits, uint64_t bytes);
+
+/** Whether writes into a started vring's used ring are logged, as if this were its address in the guest. */
+void netvm_vhost_log_used(int device, uint16_t vring, int logs, uint64_t guest);
+
+/**
  * Starts a vring of `size` entries at a position, which has the wrap counter of a packed ring in bit 15. -EINVAL if
- * parts of it are not in the guest's memory, or the position is not in the ring.
+ * parts of it are not in the guest's memory, or the position is not in the ring. `inflight`: NULL, or
+ * NETVM_VHOST_INFLIGHT_BYTES in which the vring's position is kept, and which may have one already.
  */
 int netvm_vhost_start(int device, uint16_t vring, const struct netvm_vhost_ring_addresses *addresses, uint16_t size,
-	uint16_t position);
+	uint16_t position, void *inflight);
 
 /** Stops a vring, if it is started; returns its position. */
 uint16_t netvm_vhost_stop(int device, uint16_t vring);

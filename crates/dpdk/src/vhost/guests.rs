@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use dpdk_sys as sys;
 use netvm_guest_socket::RefusedPeers;
-use netvm_notify::EpollWaiter;
+use netvm_notify::{EpollWaiter, Signaller};
 use netvm_vhost_user::Refusal;
 use rustix::io::Errno;
 
+use super::announcement::Announcement;
 use super::in_flight_dma::InFlightDma;
 use super::rcu::{ActiveDevice, RcuSlot, synchronize};
 use super::{Accepts, VhostMode, VhostStatus, lock, truncated};
@@ -110,6 +111,8 @@ pub(crate) struct Guests {
     epoch: AtomicU16,
     /// Copies of the port's DMA channel.
     pub(super) in_flight_dma: Option<InFlightDma>,
+    /// A guest that has moved here.
+    pub(super) announcement: Announcement,
     /// How often a guest has truncated its memory.
     pub(super) truncations: AtomicU32,
     pub(super) refused: Mutex<Refused>,
@@ -148,6 +151,7 @@ impl Guests {
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
             in_flight_dma,
+            announcement: Announcement::default(),
             truncations: AtomicU32::new(0),
             refused: Mutex::default(),
             refused_peers: RefusedPeers::default(),
@@ -276,6 +280,16 @@ impl Guests {
         drop(devices);
         synchronize(&self.rcu_slots);
         self.detach_dma(number);
+    }
+
+    /// Has a worker that waits for kicks look at its rings.
+    pub(super) fn wake(&self) {
+        let signaller = Signaller::new();
+        for kicks in &self.kicks {
+            lock(&kicks.watched).iter().for_each(|kick| {
+                signaller.signal(&**kick);
+            });
+        }
     }
 
     pub(super) fn refuse(&self, why: Refusal) {

@@ -12,7 +12,9 @@
 //! | `rcu` | keeps workers out of a guest's rings while they change or go away |
 //! | `queue` | what a worker calls: bursts from and to the guest. The ring code is `dpdk-sys`'s |
 //! | `calls`, `truncated`, `in_flight_dma` | notifications of guests, memory that they take back, copies by a DMA engine |
+//! | `announcement` | guests that have moved here |
 
+mod announcement;
 mod calls;
 mod front_end;
 mod guests;

@@ -10,10 +10,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use dpdk_sys as sys;
 
-use super::Served;
 use super::calls::CallSignaller;
 use super::guests::Kicks;
 use super::rcu::{ActiveDevice, RcuSlot};
+use super::{Served, announcement};
 use crate::{Batch, Mbuf, Pool};
 
 /// Offloads that a guest or a kernel interface accepts.
@@ -116,6 +116,7 @@ impl VhostQueue {
         let calls = &mut self.calls;
         // One per queue.
         let rcu_slot = &self.served.guests.rcu_slots[usize::from(self.number)];
+        let mut announced = None;
         let received = rcu_slot.read(self.fenced, |active, pairs| {
             if calls.has_pending() {
                 calls.send_pending(active.device);
@@ -123,6 +124,10 @@ impl VhostQueue {
             if quiet != Some(active) {
                 suppress(active, pairs);
                 (known, kicks_enabled) = (Some(active), false);
+                announced = self.served.guests.announcement.take();
+                if announced.is_some() {
+                    return None;
+                }
             }
             let pair = next_pair(pairs, turn)?;
             let vring = 2 * pair as u16 + 1;
@@ -142,6 +147,9 @@ impl VhostQueue {
         self.quiet = known;
         if self.kicks_enabled && !kicks_enabled {
             self.end_wait();
+        }
+        if let Some(mac) = announced {
+            announcement::add(pool, batch, mac);
         }
         let Some((pair, count)) = received.flatten() else { return 0 };
         self.turn = pair;

@@ -11,7 +11,8 @@ use dpdk_sys as sys;
 use netvm_region::lost_pages::{self, Mark, Range};
 
 const DEVICES: usize = sys::NETVM_VHOST_MAX_DEVICES as usize;
-const REGIONS: usize = sys::NETVM_VHOST_MAX_REGIONS as usize;
+/// Regions of memory, and the two other parts that a front-end may share.
+const REGIONS: usize = sys::NETVM_VHOST_MAX_REGIONS as usize + 2;
 
 /// A device's memory.
 struct Memory {

@@ -10,10 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use netvm_vhost_user::message::Message;
 use netvm_vhost_user::peer::{bytes, payload, send};
 use netvm_vhost_user::request::{
-    GET_FEATURES, GET_VRING_BASE, SET_FEATURES, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR, SET_VRING_BASE,
-    SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
+    GET_FEATURES, GET_VRING_BASE, SET_FEATURES, SET_LOG_BASE, SET_MEM_TABLE, SET_OWNER, SET_VRING_ADDR,
+    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM,
 };
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
@@ -30,7 +31,7 @@ pub const MEMORY: usize = 4 << 20;
 /// An address before the guest's memory where nothing is mapped; the other side maps below it.
 const GUARD: usize = 4 << 20;
 /// The address of its memory in its own address space, as the guest gives it.
-const USER: u64 = 0x10_0000_0000;
+pub const USER: u64 = 0x10_0000_0000;
 pub const ENTRIES: u32 = 256;
 /// Where the buffers of the first ring begin, and bytes to those of the next.
 pub const BUFFERS: u64 = 0x10_0000;
@@ -75,6 +76,20 @@ impl HostileGuest {
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { socket, memory: memory.cast(), kick, memfd }
+    }
+
+    /// Connects again with the same memory, as after the other side was killed.
+    pub fn reach_again(&mut self, path: &Path) {
+        self.socket = UnixStream::connect(path).unwrap();
+        self.socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+
+    /// The payload and the descriptor of the answer to a message.
+    pub fn answer(&self, request: u32, words: &[u64]) -> (Vec<u8>, Option<OwnedFd>) {
+        self.send(request, words, None);
+        let mut answer = Message::new();
+        answer.receive(&self.socket).unwrap();
+        (answer.payload().to_vec(), answer.fds.pop())
     }
 
     /// Sends the messages that come before the rings.
@@ -228,6 +243,35 @@ impl HostileGuest {
         let at = (at as usize).min(MEMORY - N);
         // SAFETY: within the mapping; others write there.
         unsafe { self.memory.add(at).cast::<[u8; N]>().read_volatile() }
+    }
+
+    /// Gives a file for the dirty log, and waits until it is taken.
+    pub fn log(&self, file: BorrowedFd<'_>, bytes: u64, offset: u64) -> bool {
+        self.send(SET_LOG_BASE, &[bytes, offset], Some(file));
+        let mut answer = [0; 12];
+        // Without a payload.
+        (&self.socket).read_exact(&mut answer).is_ok() && answer[8..] == [0; 4]
+    }
+
+    /// Gives the addresses of a ring at its usual place anew, with that of its used ring for the log.
+    pub fn log_ring(&self, ring: u64, is_logged: bool) {
+        let at = ring * RING;
+        let [descriptors, available, used] = [at, at + AVAILABLE, at + USED].map(|at| USER + at);
+        let words = [ring | u64::from(is_logged) << 32, descriptors, used, available, at + USED];
+        self.send(SET_VRING_ADDR, &words, None);
+    }
+
+    /// Stops a ring and returns where it is, once nothing more is written for it.
+    pub fn stop_at(&self, ring: u64) -> u32 {
+        self.stop(ring);
+        let mut answer = [0; 20];
+        (&self.socket).read_exact(&mut answer).unwrap();
+        u32::from_ne_bytes(answer[16..].try_into().unwrap())
+    }
+
+    /// All of its memory as it is now.
+    pub fn snapshot(&self) -> Vec<u8> {
+        (0..MEMORY as u64).step_by(4096).flat_map(|at| self.read::<4096>(at)).collect()
     }
 
     /// Offers a ring full of buffers, for the `turn`th time from 1 on: empty ones, or frames to all in its transmit

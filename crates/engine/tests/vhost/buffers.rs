@@ -54,13 +54,23 @@ pub struct Ring<'a> {
     pub packed: bool,
     /// Flags of all descriptors of buffers.
     pub flags: u16,
+    /// Bytes by which all pieces are behind their usual place.
+    pub shift: u64,
+}
+
+/// Buffers that are described, and not offered yet.
+pub struct Prepared {
+    /// Their first descriptors.
+    pub heads: Vec<u16>,
+    /// The write that offers them: its place, and what it writes.
+    pub last: (u64, [u8; 2]),
 }
 
 impl Ring<'_> {
     /// Writes a buffer's descriptors, from number `first` of the table at an address on.
     fn write_table(&self, table: u64, first: u16, number: usize, buffer: &Buffer) {
         for (piece, length) in buffer.pieces.iter().enumerate() {
-            let (place, length) = (place(number, piece), *length as u32);
+            let (place, length) = (place(number, piece) + self.shift, *length as u32);
             let last = piece + 1 == buffer.pieces.len();
             let flags = self.flags | if last { 0 } else { NEXT };
             let word = if self.packed {
@@ -87,8 +97,15 @@ impl Ring<'_> {
         self.hostile.write(self.at + u64::from(head) * 16, word);
     }
 
-    /// Offers the buffers, the first of a packed ring last. Returns their first descriptors.
+    /// Offers the buffers. Returns their first descriptors.
     pub fn offer(&self, buffers: &[Buffer]) -> Vec<u16> {
+        let Prepared { heads, last: (at, bytes) } = self.prepare(buffers);
+        self.hostile.write(at, bytes);
+        heads
+    }
+
+    /// Describes the buffers, the first of a packed ring last.
+    pub fn prepare(&self, buffers: &[Buffer]) -> Prepared {
         let (mut heads, mut slot) = (Vec::new(), 0);
         let mut first = None;
         for (number, buffer) in buffers.iter().enumerate() {
@@ -103,11 +120,8 @@ impl Ring<'_> {
             heads.push(slot);
             slot += buffer.slots() as u16;
         }
-        match first {
-            Some(flags) => self.hostile.write(self.at + 14, flags),
-            None => self.hostile.write(self.at + AVAILABLE + 2, (buffers.len() as u16).to_ne_bytes()),
-        }
-        heads
+        let index = (self.at + AVAILABLE + 2, (buffers.len() as u16).to_ne_bytes());
+        Prepared { heads, last: first.map_or(index, |flags| (self.at + 14, flags)) }
     }
 
     /// Whether the device has used the buffers with these first descriptors.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod buffers;
+mod dirty_log;
 mod dma;
 mod hostile {
     mod call;
@@ -10,6 +11,7 @@ mod hostile {
     mod random;
     mod socket;
 }
+mod moved;
 mod qemu;
 mod sent;
 mod shapes;

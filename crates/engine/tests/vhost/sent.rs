@@ -61,7 +61,7 @@ fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>
     rig.engine.apply(&host).unwrap();
     let hostile = HostileGuest::connect(&path, features);
     sent.iter().enumerate().for_each(|(number, sent)| fill(&hostile, number, sent));
-    let ring = Ring { hostile: &hostile, at: RING, packed: features & PACKED != 0, flags: 0 };
+    let ring = Ring { hostile: &hostile, at: RING, packed: features & PACKED != 0, flags: 0, shift: 0 };
     let heads = ring.offer(&sent.iter().map(|sent| sent.buffer.clone()).collect::<Vec<_>>());
     hostile.kick();
     assert!(rig.until(TIMEOUT, |_| ring.is_used(&heads)), "{}", rig.describe());

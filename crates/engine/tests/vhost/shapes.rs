@@ -56,7 +56,7 @@ fn packets_come_whole(rig: &mut Rig, path: &Path, features: u64) {
     let mergeable = features & MERGEABLE != 0;
     let hostile = HostileGuest::connect(path, features);
     let buffers = shapes(mergeable);
-    let ring = Ring { hostile: &hostile, at: 0, packed, flags: WRITE };
+    let ring = Ring { hostile: &hostile, at: 0, packed, flags: WRITE, shift: 0 };
     let heads = ring.offer(&buffers);
     let done = rig.until(Duration::from_secs(30), |_| ring.is_used(&heads));
     assert!(done, "{}", rig.describe());

@@ -315,20 +315,29 @@ pub fn memif_steps() -> Vec<Vec<u8>> {
     vec![server, client, by_messages]
 }
 
-/// Steps of a vhost-user front-end: split and packed rings, started, moved to new memory, stopped.
+/// Steps of a vhost-user front-end: split and packed rings, started, logged, moved to new memory, stopped.
 pub fn vhost_user_steps() -> Vec<Vec<u8>> {
     [1u64 << 32 | 1 << 22, 1 << 34 | 1 << 32, 1 << 29]
         .map(|features| {
-            let mut steps = [&[1, 0][..], &features.to_le_bytes(), &[1, 1]].concat();
+            let logging = features | 1 << 26;
+            let mut steps = [&[1, 0][..], &features.to_le_bytes(), &[1, 2, 0]].concat();
+            // A region, memory for inflight I/O of two rings, a region more, and one less.
+            let inflight = [&[1, 6][..], &256u16.to_le_bytes(), &[2]].concat();
+            steps.extend([&[1, 3, 0, 0][..], &inflight, &[1, 3, 0, 1, 1, 3, 1, 1]].concat());
             let number =
                 |what: u8, ring: u8, number: u16| [&[2, what, ring][..], &number.to_le_bytes()].concat();
             for ring in 0..2u8 {
                 let at =
                     [0, 0x100, 0x200].map(|place: u16| u16::to_le_bytes(place + 0x800 * u16::from(ring)));
                 steps.extend(number(0, ring, 2 * 8));
-                steps.extend([&[1, 2][..], &at.concat(), &[ring]].concat());
+                steps.extend([&[1, 7][..], &at.concat(), &[ring, 0, 0]].concat());
                 steps.extend([number(1, ring, 0), number(2, ring, 0)].concat());
             }
+            // A log of 40,000 bytes from 4096 on, and the feature; the last ring's writes are logged.
+            let log = [10_000u16, 1024].map(u16::to_le_bytes).concat();
+            steps.extend([&[1, 5][..], &log, &[1, 0], &logging.to_le_bytes()].concat());
+            let at = [0x800u16, 0x900, 0xa00].map(u16::to_le_bytes).concat();
+            steps.extend([&[1, 7][..], &at, &[0x81], &[0, 0x20]].concat());
             steps.extend([&[1, 1][..], &number(3, 0, 0)].concat());
             steps
         })

@@ -81,10 +81,10 @@ fn half_a_message_is_waited_for_in_vain_and_not_for_long() {
 #[test]
 fn replies_are_whole_or_end_the_connection() {
     let (mut guest, stream) = UnixStream::pair().unwrap();
-    while reply(&stream, SET_FEATURES, &[1; 8]).is_ok() {}
+    while reply(&stream, SET_FEATURES, &Reply::from(1)).is_ok() {}
     drop(stream);
     let mut replies = Vec::new();
     guest.read_to_end(&mut replies).unwrap();
     assert!(replies.len() > 200 && replies.len().is_multiple_of(20), "{}", replies.len());
-    assert!(replies.chunks(20).all(|reply| reply == bytes(SET_FEATURES, 1 | 4, &[1; 8])));
+    assert!(replies.chunks(20).all(|reply| reply == bytes(SET_FEATURES, 1 | 4, &1u64.to_ne_bytes())));
 }

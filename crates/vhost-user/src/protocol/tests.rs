@@ -1,6 +1,6 @@
 use super::*;
 use crate::peer::payload;
-use crate::request::{SEND_RARP, SET_BACKEND_REQ_FD, SET_LOG_BASE, SET_LOG_FD};
+use crate::request::SET_BACKEND_REQ_FD;
 
 const START: u64 = 0x7f00_0000_0000;
 const BYTES: u64 = 1 << 20;
@@ -125,7 +125,7 @@ fn a_ring_that_is_started_stays_as_it_is() {
     let changes: [fn(&mut FrontEnd) -> bool; 7] = [
         |front_end| front_end.size(1, 256),
         |front_end| front_end.base(1, 0),
-        |front_end| front_end.place(1, [0, 0x4000, 0x8000]),
+        |front_end| front_end.place(1, [0x1_0000, 0x4000, 0x8000]),
         |front_end| front_end.features(SPLIT | PACKED),
         |front_end| front_end.features(SPLIT | EVENT_INDEX),
         |front_end| front_end.memory(&[(START, 0x8000)]),
@@ -239,6 +239,7 @@ fn all_parts_of_a_ring_are_in_the_memory() {
 #[test]
 fn other_messages_end_the_connection_and_so_do_short_ones() {
     let mut front_end = FrontEnd::new(SPLIT);
+    // Also what needs a feature that was not accepted.
     let unserved = [0, SET_LOG_BASE, SET_LOG_FD, SEND_RARP].into_iter().chain(SET_BACKEND_REQ_FD..SET_STATUS);
     for request in unserved.chain(GET_STATUS + 1..100) {
         assert!(!front_end.send(request, &[0; 40]), "{request}");
@@ -268,4 +269,122 @@ fn other_messages_end_the_connection_and_so_do_short_ones() {
     for memory in [&[1, 0, 0, 0][..], &[9; 40], &[u64::MAX; 40]] {
         assert!(!front_end.send(SET_MEM_TABLE, memory));
     }
+}
+
+/// Features of the protocol (vhost-user, "Protocol features").
+const LOG_SHMFD: u64 = 1 << 1;
+const RARP: u64 = 1 << 2;
+const INFLIGHT: u64 = 1 << 12;
+const MEM_SLOTS: u64 = 1 << 15;
+
+impl FrontEnd {
+    /// A front-end with all of these, and memory from an address of the guest on.
+    fn modern(physical: u64) -> Self {
+        let mut front_end = Self(Protocol::default());
+        assert!(front_end.send(SET_PROTOCOL_FEATURES, &[LOG_SHMFD | RARP | INFLIGHT | MEM_SLOTS]));
+        assert!(front_end.features(SPLIT) && front_end.slot(ADD_MEM_REG, physical, START));
+        front_end
+    }
+
+    fn slot(&mut self, request: u32, physical: u64, start: u64) -> bool {
+        self.send(request, &[0, physical, BYTES, start, 0])
+    }
+
+    fn log(&mut self, bytes: u64, offset: u64) -> bool {
+        self.send(SET_LOG_BASE, &[bytes, offset])
+    }
+
+    /// Gives the address of ring 1 anew, with that for the log.
+    fn logs(&mut self, is_logged: bool, at: u64) -> bool {
+        let place = [1 | u64::from(is_logged) << 32, START, START + 0x8000, START + 0x4000, at];
+        self.send(SET_VRING_ADDR, &place)
+    }
+}
+
+/// The messages of QEMU when a migration begins and ends.
+#[test]
+fn logging_begins_and_ends_while_rings_run() {
+    let mut front_end = FrontEnd::modern(0);
+    assert!(front_end.start(1) && front_end.log(64, 0));
+    assert!(front_end.0.is_log_sufficient() && !front_end.0.is_logging());
+    assert!(front_end.features(SPLIT | LOG_ALL) && front_end.logs(true, 0x8000));
+    assert!(front_end.0.is_logging() && front_end.0.is_log_sufficient());
+    assert_eq!(front_end.0.known(1).log, Some(0x8000));
+    assert!(!front_end.features(SPLIT | LOG_ALL | EVENT_INDEX), "other features stay");
+    assert!(front_end.features(SPLIT) && front_end.logs(false, 0) && front_end.0.log.is_none());
+    assert_eq!(front_end.0.known(1).log, None);
+    // A driver begins during a migration: the log comes last.
+    assert!(front_end.stop(1) && front_end.features(SPLIT | LOG_ALL) && front_end.start(1));
+    assert!(!front_end.0.is_log_sufficient() && front_end.log(64, 0) && front_end.0.is_log_sufficient());
+    // Without the feature of the protocol, there is no log, and nothing waits for one.
+    let mut front_end = FrontEnd::new(SPLIT | LOG_ALL);
+    assert!(!front_end.log(64, 0) && front_end.0.is_log_sufficient());
+}
+
+#[test]
+fn a_log_has_a_bit_for_every_page() {
+    // The last page is number 0x1ff: 64 bytes.
+    let mut front_end = FrontEnd::modern(BYTES);
+    for (bytes, offset) in [(0, 0), (63, 0), ((1 << 32) + 1, 0), (u64::MAX, 1), (64, u64::MAX - 63)] {
+        assert!(!front_end.log(bytes, offset), "{bytes} {offset}");
+    }
+    assert!(front_end.log(64, u64::MAX - 64) && front_end.log(64, 4096));
+    assert!(front_end.start(1) && front_end.features(SPLIT | LOG_ALL));
+    // Its last byte is on the last page, or on the next one: 2052 bytes.
+    assert!(front_end.logs(true, 2 * BYTES - 2052) && front_end.0.is_log_sufficient());
+    assert!(front_end.logs(true, 2 * BYTES - 2051) && !front_end.0.is_log_sufficient());
+    assert!(front_end.logs(true, u64::MAX) && !front_end.0.is_log_sufficient());
+    assert!(front_end.logs(true, 0) && front_end.0.is_log_sufficient());
+    // Memory that is plugged in waits for a longer log.
+    assert!(front_end.slot(ADD_MEM_REG, 2 * BYTES, 2 * START) && !front_end.0.is_log_sufficient());
+    assert!(!front_end.log(95, 0) && front_end.log(96, 0) && front_end.0.is_log_sufficient());
+}
+
+#[test]
+fn regions_are_added_and_removed_under_a_ring() {
+    let mut front_end = FrontEnd::modern(0);
+    assert!(front_end.start(1) && front_end.0.is_in_memory(1));
+    // Named by addresses and length; QEMU replaces a region so.
+    assert!(!front_end.slot(REM_MEM_REG, 4096, START) && !front_end.slot(REM_MEM_REG, 0, 2 * START));
+    assert!(front_end.slot(REM_MEM_REG, 0, START) && !front_end.0.is_in_memory(1));
+    assert!(!front_end.slot(REM_MEM_REG, 0, START) && front_end.0.known(1).started);
+    assert!(front_end.slot(ADD_MEM_REG, 0, START) && front_end.0.is_in_memory(1));
+    for n in 1..SLOTS as u64 {
+        assert!(front_end.slot(ADD_MEM_REG, n * BYTES, START + n * BYTES));
+    }
+    assert!(!front_end.slot(ADD_MEM_REG, 0, 1 << 50), "too many");
+    assert!(front_end.send(GET_MAX_MEM_SLOTS, &[]) && !front_end.send(ADD_MEM_REG, &[0; 4]));
+    // A table replaces them all.
+    assert!(front_end.memory(&[(START, BYTES)]) && front_end.0.memory.len() == 1);
+    let mut front_end = FrontEnd::new(SPLIT);
+    assert!(!front_end.slot(ADD_MEM_REG, 0, 2 * START) && !front_end.slot(REM_MEM_REG, 0, START));
+}
+
+#[test]
+fn inflight_memory_comes_before_the_rings() {
+    let mut front_end = FrontEnd::modern(0);
+    let queues = |count: u64| count | 256 << 16;
+    assert!(front_end.send(GET_INFLIGHT_FD, &[0, 0, queues(2)]));
+    assert!(!front_end.send(GET_INFLIGHT_FD, &[0, 0, queues(0)]));
+    assert!(!front_end.send(GET_INFLIGHT_FD, &[0, 0, queues(129)]));
+    for (bytes, offset) in [(0, 0), (256, 4), (256, u64::MAX - 7), (1 << 40, 0)] {
+        assert!(!front_end.send(SET_INFLIGHT_FD, &[bytes, offset, queues(2)]), "{bytes} {offset}");
+    }
+    assert!(front_end.send(SET_INFLIGHT_FD, &[256, 8, queues(2)]) && front_end.start(1));
+    assert!(!front_end.send(SET_INFLIGHT_FD, &[256, 8, queues(2)]));
+    assert!(front_end.0.inflight == Some((Part { bytes: 256, offset: 8 }, 2)));
+    let mut front_end = FrontEnd::new(SPLIT);
+    assert!(!front_end.send(GET_INFLIGHT_FD, &[0, 0, queues(2)]));
+}
+
+#[test]
+fn a_guest_is_announced_by_a_station_s_address() {
+    let mut front_end = FrontEnd::modern(0);
+    let mut announce = |mac: [u8; 6]| {
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&mac);
+        front_end.send(SEND_RARP, &[u64::from_ne_bytes(bytes)])
+    };
+    assert!(announce([2, 0, 0, 0, 0, 1]) && !announce([0; 6]) && !announce([0xff; 6]) && !announce([1; 6]));
+    assert!(!FrontEnd::new(SPLIT).send(SEND_RARP, &[2]));
 }

@@ -7,6 +7,7 @@
 #include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
+#include "../record.h"
 #include "offload.h"
 #include "packed.h"
 #include "split.h"
@@ -110,6 +111,14 @@ copy_now(void *to, const void *from, uint64_t bytes, void *context)
 	rte_memcpy(to, from, bytes);
 }
 
+/* Copies to a guest that is migrated, whose ring is the context. */
+static inline void
+copy_logged(void *to, const void *from, uint64_t bytes, void *context)
+{
+	rte_memcpy(to, from, bytes);
+	netvm_log_at(context, to, bytes);
+}
+
 /* Copies to the pieces, continuing where the last call ended. */
 static inline void
 put(struct piece **piece, const void *from, uint64_t bytes, copy_to_guest copy, void *context)
@@ -134,16 +143,17 @@ has_offloads(const struct rte_mbuf *mbuf)
 	return mbuf->ol_flags & (RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_IP_CKSUM);
 }
 
-/* Copies a packet of any shape into its room: the processor copies the header, and `copy` the packet. */
+/* Copies a packet of any shape into its room: `copy_header` copies the header, and `copy` the packet. */
 static inline void
-copy_packet(const struct ring *ring, struct room *room, struct rte_mbuf *mbuf, copy_to_guest copy, void *context)
+copy_packet(const struct ring *ring, struct room *room, struct rte_mbuf *mbuf, copy_to_guest copy_header,
+	copy_to_guest copy, void *context)
 {
 	struct virtio_net_hdr_mrg_rxbuf header = { .num_buffers = room->buffers };
 	struct piece *piece = room->piece;
 
 	if (has_offloads(mbuf))
 		netvm_vring_describe_offloads(mbuf, &header.hdr);
-	put(&piece, &header, ring->header, copy_now, NULL);
+	put(&piece, &header, ring->header, copy_header, context);
 	for (; mbuf != NULL; mbuf = mbuf->next)
 		put(&piece, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len, copy, context);
 }
@@ -167,10 +177,10 @@ publish(struct ring *ring, struct vring_state *state, bool packed)
 	uint16_t before = state->last_call;
 	bool has_called = state->has_called, wanted;
 
-	if (packed)
-		__atomic_store_n(&ring->first->flags, ring->first_flags, __ATOMIC_RELEASE);
+	if (likely(!state->is_recorded))
+		publish_used(ring, packed);
 	else
-		__atomic_store_n(&ring->at.used->idx, ring->used, __ATOMIC_RELEASE);
+		netvm_publish_recorded(ring, state, packed);
 	state->last_call = ring->used;
 	state->has_called = true;
 	/* Either the guest sees the buffers, or this thread sees its suppression flags. */

@@ -12,18 +12,30 @@
 #include "copy.h"
 
 /* A packet of any shape. */
-static bool
-fill_one(struct ring *ring, struct rte_mbuf *mbuf, bool packed)
+static inline __attribute__((always_inline)) bool
+fill_shape(struct ring *ring, struct rte_mbuf *mbuf, bool packed, copy_to_guest copy)
 {
 	struct room room;
 	uint32_t i;
 
 	if (!find_room(ring, &room, (uint64_t)ring->header + mbuf->pkt_len, packed))
 		return false;
-	copy_packet(ring, &room, mbuf, copy_now, NULL);
+	copy_packet(ring, &room, mbuf, copy, copy, ring);
 	for (i = 0; i < room.buffers; i++)
 		give_back(ring, &room.buffer[i], packed);
 	return true;
+}
+
+static __attribute__((noinline)) bool
+fill_one(struct ring *ring, struct rte_mbuf *mbuf, bool packed)
+{
+	return fill_shape(ring, mbuf, packed, copy_now);
+}
+
+static __attribute__((noinline)) bool
+fill_one_logged(struct ring *ring, struct rte_mbuf *mbuf, bool packed)
+{
+	return fill_shape(ring, mbuf, packed, copy_logged);
 }
 
 /* Finds contiguous buffers for single-segment packets: how many, and their addresses. */
@@ -62,8 +74,9 @@ put_header(char *to, const struct virtio_net_hdr_mrg_rxbuf *header, uint16_t byt
 		memcpy(to, header, sizeof(header->hdr));
 }
 
-static inline uint16_t
-fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool packed)
+/* Of either kind of ring, with or without a dirty log: the compiler makes a function for each. */
+static inline __attribute__((always_inline)) uint16_t
+fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool packed, bool logged)
 {
 	struct virtio_net_hdr_mrg_rxbuf header = { .num_buffers = 1 };
 	uint16_t ids[AHEAD];
@@ -78,15 +91,24 @@ fill(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool pack
 
 			put_header(places[i], &header, ring->header);
 			rte_memcpy(places[i] + ring->header, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
+			if (logged)
+				netvm_log_at(ring, places[i], buffer.bytes);
 			give_back(ring, &buffer, packed);
 		}
 		if (seen < AHEAD && done < count) {
-			if (!fill_one(ring, mbufs[done], packed))
+			if (!(logged ? fill_one_logged : fill_one)(ring, mbufs[done], packed))
 				break;
 			done++;
 		}
 	}
 	return done;
+}
+
+/* Out of the way of bursts to guests that are not migrated. */
+static __attribute__((noinline, cold)) uint16_t
+fill_logged(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, bool packed)
+{
+	return packed ? fill(ring, mbufs, count, true, true) : fill(ring, mbufs, count, false, true);
 }
 
 uint16_t
@@ -96,13 +118,14 @@ netvm_vring_fill(const struct device *device, struct vring_state *state, struct 
 	uint16_t done;
 
 	begin_burst(&ring, device, state);
-	if (is_packed(device)) {
-		done = fill(&ring, mbufs, count, true);
-	} else {
-		if (!find_waiting(&ring, false))
-			return 0;
-		done = fill(&ring, mbufs, count, false);
-	}
+	if (!find_waiting(&ring, is_packed(device)))
+		return 0;
+	if (unlikely(ring.log != NULL))
+		done = fill_logged(&ring, mbufs, count, is_packed(device));
+	else if (is_packed(device))
+		done = fill(&ring, mbufs, count, true, false);
+	else
+		done = fill(&ring, mbufs, count, false, false);
 	if (done == 0)
 		return 0;
 	publish(&ring, state, is_packed(device));

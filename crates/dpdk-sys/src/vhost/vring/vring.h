@@ -49,6 +49,12 @@ struct ring_addresses {
 	uint16_t size;
 };
 
+/* Pages that were written, for a migration: a bit for each page of the guest's addresses from 0 on. */
+struct dirty_log {
+	uint8_t *bits;
+	uint64_t pages;
+};
+
 struct dma_queue;
 
 /* A vring between bursts. */
@@ -60,6 +66,13 @@ struct vring_state {
 	/* The position at the last publication, if known. */
 	bool has_called;
 	uint16_t last_call;
+	/* What publish() does is recorded: in a dirty log, or in `inflight`. */
+	bool is_recorded;
+	/* Writes into the used ring are marked in the dirty log, as if the ring were at this address of the guest. */
+	bool logs_used;
+	uint64_t log_guest;
+	/* Where the ring is, for a back-end after a crash (record.h), or NULL. */
+	void *inflight;
 	/* Receive rings: held while a thread fills it. */
 	rte_spinlock_t lock;
 	/* Copies by a DMA channel, if one is attached. */
@@ -69,6 +82,10 @@ struct vring_state {
 struct device {
 	uint64_t features;
 	struct memory memory;
+	/* NULL bits: none was given. */
+	struct dirty_log given_log;
+	/* The log while the guest is migrated, else NULL. */
+	const struct dirty_log *log;
 	struct vring_state vrings[2 * NETVM_VHOST_MAX_PAIRS];
 };
 
@@ -84,6 +101,8 @@ struct ring {
 	const struct memory *memory;
 	/* Where the last buffer was. */
 	const struct netvm_vhost_region *region;
+	/* NULL: writes are not logged. */
+	const struct dirty_log *log;
 	uint64_t features;
 	/* Bytes of a virtio-net header. */
 	uint16_t header;
@@ -154,6 +173,7 @@ begin_burst(struct ring *ring, const struct device *device, const struct vring_s
 	ring->at = state->at;
 	ring->memory = &device->memory;
 	ring->region = device->memory.regions;
+	ring->log = device->log;
 	ring->features = device->features;
 	ring->header = device->features & long_header ? sizeof(struct virtio_net_hdr_mrg_rxbuf) :
 		sizeof(struct virtio_net_hdr);
@@ -256,6 +276,16 @@ entry(const struct ring *ring, uint64_t table, uint32_t number)
 	char *at = mapped(ring->memory, table + number * bytes, &bytes);
 
 	return bytes == sizeof(struct vring_desc) && (uintptr_t)at % __alignof__(uint64_t) == 0 ? at : NULL;
+}
+
+/* Shows the guest the used buffers, of which there is at least one. */
+static inline void
+publish_used(struct ring *ring, bool packed)
+{
+	if (packed)
+		__atomic_store_n(&ring->first->flags, ring->first_flags, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n(&ring->at.used->idx, ring->used, __ATOMIC_RELEASE);
 }
 
 /* Whether `now` has passed the position at which the guest wants a call, since `before` (section 2.7.10.1). */

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use netvm_guest_socket::{Peer, is_gone};
 use netvm_vhost_user::End;
-use netvm_vhost_user::message::{Message, reply};
+use netvm_vhost_user::message::{Message, Reply, reply};
+use netvm_vhost_user::payload::number;
+use netvm_vhost_user::request::SEND_RARP;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::guests::Guests;
@@ -182,8 +184,15 @@ impl Connection {
         let changes_rings = changes_rings(request);
         let was_used = changes_rings && guests.pause(device.number);
         let answer = device.apply(request, message.payload(), &mut fds)?;
+        if request == SEND_RARP {
+            let [a, b, c, d, e, f, ..] = number(message.payload()).unwrap_or(0).to_ne_bytes();
+            guests.announcement.request([a, b, c, d, e, f]);
+        }
         if changes_rings {
             guests.publish(device.number, device.publication());
+        }
+        if request == SEND_RARP {
+            guests.wake();
         }
         if was_used {
             std::thread::sleep(PAUSE_INTERVAL);
@@ -191,7 +200,7 @@ impl Connection {
         match answer {
             Some(answer) => reply(&self.stream, request, &answer),
             // It has succeeded.
-            None if message.needs_reply() => reply(&self.stream, request, &[0; 8]),
+            None if message.needs_reply() => reply(&self.stream, request, &Reply::from(0)),
             None => Ok(()),
         }
     }

@@ -3,30 +3,37 @@
 //! The state that workers use is in the ring code (`dpdk_sys`), by the device's number. The caller sees to it that no
 //! worker uses the device while a message that [`changes_rings`] is applied.
 
+mod shared;
+
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use ::vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVringState};
 use dpdk_sys as sys;
-use netvm_vhost_user::memory::GuestMemory;
+use netvm_vhost_user::message::Reply;
 use netvm_vhost_user::payload::{number, structure};
-use netvm_vhost_user::protocol::{Addresses, MAX_RING, MIN_RING, PACKED, Protocol, REGIONS, RINGS, Region};
+use netvm_vhost_user::protocol::{LOG_ALL, MAX_RING, MIN_RING, PACKED, Protocol, REGIONS, RINGS, SLOTS};
 use netvm_vhost_user::request::{
-    GET_FEATURES, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM, GET_STATUS, GET_VRING_BASE, SET_FEATURES,
-    SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK,
+    ADD_MEM_REG, GET_FEATURES, GET_INFLIGHT_FD, GET_MAX_MEM_SLOTS, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM,
+    GET_STATUS, GET_VRING_BASE, REM_MEM_REG, SEND_RARP, SET_FEATURES, SET_INFLIGHT_FD, SET_LOG_BASE,
+    SET_MEM_TABLE, SET_PROTOCOL_FEATURES, SET_STATUS, SET_VRING_ADDR, SET_VRING_CALL, SET_VRING_ENABLE,
+    SET_VRING_KICK,
 };
 use netvm_vhost_user::{End, Refusal};
 use vm_memory::ByteValued;
 
 use super::super::guests::{MAX_PAIRS, Publication};
 use super::super::{calls, lock, truncated};
+use shared::Shared;
 
 // What the state machine allows, the ring code serves.
 const _: () = assert!(
     RINGS == 2 * sys::NETVM_VHOST_MAX_PAIRS
         && MAX_RING == sys::NETVM_VHOST_MAX_ENTRIES
         && MIN_RING == sys::NETVM_VHOST_MIN_ENTRIES
-        && REGIONS == sys::NETVM_VHOST_MAX_REGIONS as usize
+        && REGIONS <= SLOTS
+        && SLOTS == sys::NETVM_VHOST_MAX_REGIONS as usize
+        && OFFERED & LOG_ALL != 0
 );
 
 /// Bits of virtio features (virtio 1.2, sections 5.1.3 and 6; vhost-user, "Feature bits").
@@ -34,8 +41,7 @@ const GUEST_CSUM: u64 = 1 << 1;
 const GUEST_TSO4: u64 = 1 << 7;
 const GUEST_TSO6: u64 = 1 << 8;
 const PROTOCOL_FEATURES: u64 = 1 << 30;
-/// What is offered. Not: fragmentation of UDP by the peer (UFO), which no driver since Linux 4.14 sends; the dirty log
-/// of migration (VHOST_F_LOG_ALL).
+/// What is offered. Not: fragmentation of UDP by the peer (UFO), which no driver since Linux 4.14 sends.
 const OFFERED: u64 = bits(&[
     0,  // CSUM
     1,  // GUEST_CSUM
@@ -52,6 +58,7 @@ const OFFERED: u64 = bits(&[
     18, // CTRL_RX
     21, // GUEST_ANNOUNCE
     22, // MQ
+    26, // VHOST_F_LOG_ALL
     27, // ANY_LAYOUT
     28, // INDIRECT_DESC
     29, // EVENT_IDX
@@ -63,6 +70,10 @@ const OFFERED: u64 = bits(&[
 const OFFERED_PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::MTU)
+    .union(VhostUserProtocolFeatures::LOG_SHMFD)
+    .union(VhostUserProtocolFeatures::RARP)
+    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
+    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     .union(VhostUserProtocolFeatures::STATUS);
 /// Bit of the device status (virtio 1.2, section 2.1).
 const DRIVER_OK: u64 = 4;
@@ -86,6 +97,12 @@ pub(super) const fn changes_rings(request: u32) -> bool {
         request,
         SET_FEATURES
             | SET_MEM_TABLE
+            | ADD_MEM_REG
+            | REM_MEM_REG
+            | SET_LOG_BASE
+            | SET_INFLIGHT_FD
+            | SEND_RARP
+            | SET_VRING_ADDR
             | GET_VRING_BASE
             | SET_VRING_KICK
             | SET_VRING_CALL
@@ -94,29 +111,12 @@ pub(super) const fn changes_rings(request: u32) -> bool {
     )
 }
 
-/// A guest's memory, as the ring code takes it.
-fn regions(memory: &GuestMemory) -> Vec<sys::netvm_vhost_region> {
-    let region = |(region, start): (&Region, usize)| sys::netvm_vhost_region {
-        guest: region.physical,
-        bytes: region.bytes,
-        start,
-    };
-    memory.regions().map(region).collect()
-}
-
-/// Where the parts of a ring are mapped; `None` if they are outside.
-fn translate(memory: &GuestMemory, at: &Addresses) -> Option<sys::netvm_vhost_ring_addresses> {
-    Some(sys::netvm_vhost_ring_addresses {
-        descriptors: memory.translate(at.descriptors)?,
-        driver: memory.translate(at.driver)?,
-        device: memory.translate(at.device)?,
-    })
-}
-
 /// A ring, beyond what the state machine knows.
 #[derive(Debug, Default)]
 struct Ring {
     started: bool,
+    /// Its position, if it is started and its memory is gone until another message.
+    lost: Option<u16>,
     enabled: bool,
     /// The front-end has said how to call, since it stopped the ring.
     has_call: bool,
@@ -125,7 +125,7 @@ struct Ring {
 
 impl Ring {
     const fn is_ready(&self) -> bool {
-        self.started && self.enabled && self.has_call
+        self.started && self.lost.is_none() && self.enabled && self.has_call
     }
 }
 
@@ -134,9 +134,8 @@ impl Ring {
 pub(super) struct Device {
     pub(super) number: i32,
     protocol: Protocol,
-    protocol_features: u64,
     status: u64,
-    memory: GuestMemory,
+    shared: Shared,
     rings: Vec<Ring>,
     /// Its driver has begun.
     has_features: bool,
@@ -159,9 +158,8 @@ impl Device {
         Some(Self {
             number: number as i32,
             protocol: Protocol::default(),
-            protocol_features: 0,
             status: 0,
-            memory: GuestMemory::default(),
+            shared: Shared::default(),
             rings: (0..RINGS).map(|_| Ring::default()).collect(),
             has_features: false,
             is_ready: false,
@@ -174,33 +172,43 @@ impl Device {
         self.protocol.check(request, payload, fds)
     }
 
-    /// Applies a message that was checked; returns the payload of its reply, if it has one. If this fails, the
-    /// connection ends.
+    /// Applies a message that was checked; returns its reply, if it has one. If this fails, the connection ends.
     pub(super) fn apply(
         &mut self,
         request: u32,
         payload: &[u8],
         fds: &mut Vec<OwnedFd>,
-    ) -> Result<Option<[u8; 8]>, End> {
+    ) -> Result<Option<Reply>, End> {
         let value = number(payload).unwrap_or(0);
-        let reply = |value: u64| Ok(Some(value.to_ne_bytes()));
+        let reply = |value: u64| Ok(Some(Reply::from(value)));
         let refused = End::Refused(Refusal::Protocol);
         match request {
             GET_FEATURES => return reply(OFFERED),
             GET_PROTOCOL_FEATURES => return reply(OFFERED_PROTOCOL.bits()),
             GET_QUEUE_NUM => return reply(MAX_PAIRS.into()),
             GET_STATUS => return reply(self.status),
+            GET_MAX_MEM_SLOTS => return reply(SLOTS as u64),
+            GET_INFLIGHT_FD => return Self::new_inflight(payload).map(Some).ok_or(End::Closed),
             GET_VRING_BASE => return self.stop(payload).map(Some).ok_or(refused),
+            // Its reply has no payload (vhost-user, `VHOST_USER_SET_LOG_BASE`).
+            SET_LOG_BASE => {
+                self.set_log(fds.pop()).ok_or(refused)?;
+                return Ok(Some(Reply::default()));
+            }
             SET_FEATURES if value & !OFFERED != 0 => return Err(refused),
             SET_FEATURES => {
                 self.has_features = true;
                 // SAFETY: the device exists, and no worker uses it.
                 unsafe { sys::netvm_vhost_set_features(self.number, value) };
+                self.end_log();
             }
             SET_PROTOCOL_FEATURES if value & !OFFERED_PROTOCOL.bits() != 0 => return Err(refused),
-            SET_PROTOCOL_FEATURES => self.protocol_features = value,
             SET_STATUS => self.status = value,
             SET_MEM_TABLE => self.set_memory(std::mem::take(fds)).ok_or(refused)?,
+            ADD_MEM_REG => self.add_region(payload, fds.pop()).ok_or(refused)?,
+            REM_MEM_REG => self.remove_region(payload).ok_or(refused)?,
+            SET_INFLIGHT_FD => self.set_inflight(fds.pop()).ok_or(refused)?,
+            SET_VRING_ADDR => self.log_used(u16::from(value as u8)),
             SET_VRING_KICK => self.start(value, fds.pop()).ok_or(refused)?,
             SET_VRING_CALL => self.set_call(value, fds.pop()),
             SET_VRING_ENABLE => {
@@ -217,30 +225,8 @@ impl Device {
 
     /// Whether the driver says that it is ready, if the front-end passes that on.
     const fn is_driver_ok(&self) -> bool {
-        self.protocol_features & VhostUserProtocolFeatures::STATUS.bits() == 0 || self.status & DRIVER_OK != 0
-    }
-
-    /// Maps new memory, and moves started rings there.
-    fn set_memory(&mut self, files: Vec<OwnedFd>) -> Option<()> {
-        if self.memory.is(&self.protocol.memory, &files) {
-            return Some(());
-        }
-        let memory = GuestMemory::map(&self.protocol.memory, files, self.is_copied_to)?;
-        let regions = regions(&memory);
-        // Until now, a worker may have touched a missing page of the old memory.
-        truncated::record_regions(self.number, memory.pages());
-        let positions: Vec<(u16, u16)> = (0u16..)
-            .zip(&self.rings)
-            .filter(|(_, ring)| ring.started)
-            .map(|(n, _)| {
-                // SAFETY: the device exists, and no worker uses it.
-                (n, unsafe { sys::netvm_vhost_stop(self.number, n) })
-            })
-            .collect();
-        // SAFETY: as above; the regions are mapped until the device has others or is removed.
-        unsafe { sys::netvm_vhost_set_memory(self.number, regions.as_ptr(), regions.len() as u32) };
-        self.memory = memory;
-        positions.into_iter().try_for_each(|(ring, position)| self.start_at(ring, position))
+        self.protocol.protocol_features & VhostUserProtocolFeatures::STATUS.bits() == 0
+            || self.status & DRIVER_OK != 0
     }
 
     /// Starts a ring, or replaces its kick descriptor.
@@ -258,31 +244,21 @@ impl Device {
         self.start_at(index.into(), base as u16)
     }
 
-    fn start_at(&self, ring: u16, position: u16) -> Option<()> {
-        let known = self.protocol.known(ring.into());
-        let addresses = translate(&self.memory, &known.addresses?)?;
-        // Rings have at most 2^15 entries.
-        let size = known.size? as u16;
-        // SAFETY: the device exists, and no worker uses it; the function checks the addresses against the device's
-        // memory.
-        let error =
-            unsafe { sys::netvm_vhost_start(self.number, ring, &raw const addresses, size, position) };
-        (error == 0).then_some(())
-    }
-
     /// Stops a ring, and with it the device, until both rings of the first pair run again. Returns its state.
-    fn stop(&mut self, payload: &[u8]) -> Option<[u8; 8]> {
+    fn stop(&mut self, payload: &[u8]) -> Option<Reply> {
         let index = structure::<VhostUserVringState>(payload)?.index;
         let ring = self.rings.get_mut(index as usize)?;
         self.is_ready = false;
         (ring.started, ring.has_call, ring.kick) = (false, false, None);
+        let lost = ring.lost.take();
         // SAFETY: the device exists, and no worker uses it. A ring that is not started is at position 0.
         let position = unsafe { sys::netvm_vhost_stop(self.number, index as u16) };
+        let position = lost.unwrap_or(position);
         // Of packed rings, the next available and the next used descriptor, which are the same in a ring that is not
         // used.
         let is_packed = self.protocol.features & PACKED != 0;
         let num = u32::from(position) | if is_packed { u32::from(position) << 16 } else { 0 };
-        VhostUserVringState::new(index, num).as_slice().try_into().ok()
+        Some(Reply { payload: VhostUserVringState::new(index, num).as_slice().to_vec(), fd: None })
     }
 
     fn set_call(&mut self, value: u64, fd: Option<OwnedFd>) {
@@ -291,6 +267,12 @@ impl Device {
             ring.has_call = true;
             calls::install(self.number, index.into(), fd);
         }
+    }
+
+    /// Whether all is there that workers need: the memory of all rings, and of a guest that is migrated a log, without
+    /// which what they write would be lost.
+    fn is_usable(&self) -> bool {
+        self.rings.iter().all(|ring| ring.lost.is_none()) && self.protocol.is_log_sufficient()
     }
 
     pub(super) const fn is_ready(&self) -> bool {
@@ -302,7 +284,7 @@ impl Device {
     pub(super) fn has_empty_ring(&self) -> bool {
         let ring = self.protocol.known(0);
         let Some(at) = ring.addresses.filter(|_| ring.started) else { return false };
-        let Some(first) = self.memory.translate(at.descriptors) else { return false };
+        let Some(first) = self.shared.memory.translate(at.descriptors) else { return false };
         let word = |n: usize| {
             // SAFETY: the state machine has checked that the ring's descriptors, of 16 bytes each and aligned to 16,
             // lie in the memory, which is mapped as long as the device has it; if the guest has truncated it, the page
@@ -322,7 +304,7 @@ impl Device {
         ];
         let accepts = accepted.iter().filter(|(bit, _)| features & bit != 0);
         let mut publication = Publication {
-            is_ready: self.is_ready,
+            is_ready: self.is_ready && self.is_usable(),
             lacks_memory: self.has_features && self.protocol.memory.is_empty(),
             accepts: accepts.fold(0, |all, (_, bit)| all | *bit as u8),
             ..Publication::default()
