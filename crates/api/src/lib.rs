@@ -37,7 +37,7 @@
 //! | `GET /v1/flows/top?count=N` | [`TopTalkers`] of the engine's flow monitor |
 //! | `GET /v1/connections?…` | [`ConnectionList`]: the tracked connections that a [`ConnectionQuery`] selects, at most [`MAX_CONNECTIONS`] |
 //! | `DELETE /v1/connections?…` | [`FlushedConnections`], when those that a [`ConnectionQuery`] selects have ended |
-//! | `GET /v1/connections/saved` | all connections, as a file |
+//! | `GET /v1/connections/saved?…` | those that a [`ConnectionQuery`] without number and limit selects, as a file |
 //! | `POST /v1/connections/saved`, body such a file | [`RestoredConnections`] |
 //! | `GET /v1/connections/events` | [`ConnectionEvent`]s to come, one a line, until the client closes the connection |
 //! | `GET /v1/addresses` | [`AddressInfo`] of every MAC address that L2 switching has learned |

@@ -13,8 +13,8 @@ use super::http::MAX_ANSWER;
 use super::server::{Stream, socket_error};
 use super::{Client, ClientError};
 use crate::{
-    CAPTURE_PROTOCOL, CaptureFile, CaptureRequest, ConnectionEvent, Event, LiveTraceRequest, TracedPacket,
-    path,
+    CAPTURE_PROTOCOL, CaptureFile, CaptureRequest, ConnectionEvent, ConnectionQuery, Event, LiveTraceRequest,
+    TracedPacket, path,
 };
 
 /// Longest line of a stream to read.
@@ -120,12 +120,12 @@ impl Client {
         Ok(LineStream { bytes, rest: Vec::new(), of: PhantomData })
     }
 
-    /// All connections, as a file.
+    /// The connections that a query selects, as a file.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] when no port tracks connections.
-    pub async fn saved_connections(&self) -> Result<ByteStream, ClientError> {
-        let request = Request::get(path::SAVED_CONNECTIONS)
+    /// [`ClientError::Refused`] when no port tracks connections, or the query is wrong.
+    pub async fn saved_connections(&self, query: &ConnectionQuery) -> Result<ByteStream, ClientError> {
+        let request = Request::get(format!("{}?{}", path::SAVED_CONNECTIONS, query.query()))
             .header(header::HOST, self.server.host())
             .body(Full::default());
         self.bytes(format!("GET {}", path::SAVED_CONNECTIONS), request).await

@@ -28,6 +28,9 @@ const SELECTED_CONNECTIONS: &[QueryPart] = &[
 /// What of it selects connections to end.
 const CONNECTION_FILTERS: &[QueryPart] = SELECTED_CONNECTIONS.split_at(7).0;
 
+/// What of it selects connections to save.
+const SAVED_FILTERS: &[QueryPart] = CONNECTION_FILTERS.split_at(1).1;
+
 /// Every operation, with its schemas.
 pub(super) fn operations(all: &mut Collected) -> Vec<Operation> {
     use HttpMethod::{Delete, Get, Post};
@@ -193,11 +196,14 @@ pub(super) fn operations(all: &mut Collected) -> Vec<Operation> {
             query: CONNECTION_FILTERS,
             ..get((Operate, path::CONNECTIONS), "End tracked connections", all.one::<FlushedConnections>())
         },
-        get(
-            (View, path::SAVED_CONNECTIONS),
-            "All connections, as a file that the same path takes",
-            Body::Text("application/octet-stream"),
-        ),
+        Operation {
+            query: SAVED_FILTERS,
+            ..get(
+                (View, path::SAVED_CONNECTIONS),
+                "Connections, as a file that the same path takes",
+                Body::Text("application/octet-stream"),
+            )
+        },
         post(
             (Operate, path::SAVED_CONNECTIONS),
             "Restore saved connections",

@@ -29,10 +29,13 @@ pub enum ConnCommand {
     },
     /// Print openings and closings of connections as they come, until Ctrl-C
     Watch,
-    /// Save all connections in a file, for `load` after a restart of netvmd or on a standby
+    /// Save connections in a file, for `load` after a restart of netvmd, on a standby or where a guest moves
     Save {
         /// The file; it is replaced only when the new one is whole
         file: PathBuf,
+        /// Which; all without an option
+        #[command(flatten)]
+        filter: ConnFilter,
     },
     /// Restore saved connections, each as old as it is now
     Load {

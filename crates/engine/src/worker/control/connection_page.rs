@@ -93,7 +93,18 @@ pub struct ConnectionFilter {
 }
 
 impl ConnectionFilter {
+    /// Whether a saved connection is one of them. It has no number.
+    #[must_use]
+    pub fn accepts_saved(&self, saved: &SavedConnection) -> bool {
+        self.id.is_none() && self.accepts_any(saved.connection())
+    }
+
     fn accepts(&self, worker: WorkerId, id: ConnectionId, connection: &Connection) -> bool {
+        self.id.is_none_or(|wanted| wanted == (worker, id)) && self.accepts_any(connection)
+    }
+
+    /// Whether all fits but its number.
+    fn accepts_any(&self, connection: &Connection) -> bool {
         let tuples = [connection.original(), connection.reply()];
         let is_in = |net: IpNet| {
             tuples.iter().any(|tuple| [tuple.source, tuple.destination].iter().any(|it| net.contains(*it)))
@@ -102,8 +113,7 @@ impl ConnectionFilter {
             tuples.iter().any(|tuple| [tuple.source_port, tuple.destination_port].contains(&port))
         };
         let Tuple { protocol, zone, .. } = *connection.original();
-        self.id.is_none_or(|wanted| wanted == (worker, id))
-            && self.address.is_none_or(is_in)
+        self.address.is_none_or(is_in)
             && self.l4_port.is_none_or(has)
             && self.protocol.is_none_or(|wanted| wanted == protocol)
             && self.state.is_none_or(|wanted| wanted == connection.state().name())

@@ -29,7 +29,7 @@ pub async fn connections(client: &Client, output: &Output, command: ConnCommand)
                 connections => output.text(&draw::in_full(connections)),
             }
         }
-        ConnCommand::Save { file } => saved::save(client, output, &file).await,
+        ConnCommand::Save { file, filter } => saved::save(client, output, &file, &query(filter, None)).await,
         ConnCommand::Load { file } => saved::load(client, output, &file).await,
         ConnCommand::Watch => watch(client, output).await,
         ConnCommand::Flush { filter, all: _ } => {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use netvm_api::{Client, RestoredConnections};
+use netvm_api::{Client, ConnectionQuery, RestoredConnections};
 use netvm_conntrack::SaveReader;
 use serde_json::json;
 
@@ -13,13 +13,18 @@ use crate::error::CliError;
 use crate::format::count;
 use crate::output::Output;
 
-/// Saves all connections in a file, which is replaced only when the new one is whole.
-pub async fn save(client: &Client, output: &Output, path: &Path) -> Result<(), CliError> {
+/// Saves connections in a file, which is replaced only when the new one is whole.
+pub async fn save(
+    client: &Client,
+    output: &Output,
+    path: &Path,
+    query: &ConnectionQuery,
+) -> Result<(), CliError> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let failed = |source| CliError::Write { path: path.to_owned(), source };
-    let outcome = receive(client, &partial).await;
+    let outcome = receive(client, &partial, query).await;
     if outcome.is_ok() {
         std::fs::rename(&partial, path).map_err(failed)?;
     } else {
@@ -56,8 +61,8 @@ impl From<netvm_api::ClientError> for SaveError {
 }
 
 /// Writes the connections to a file, and counts them.
-async fn receive(client: &Client, path: &Path) -> Result<u64, SaveError> {
-    let mut parts = client.saved_connections().await?;
+async fn receive(client: &Client, path: &Path, query: &ConnectionQuery) -> Result<u64, SaveError> {
+    let mut parts = client.saved_connections(query).await?;
     // Who talks to whom is nobody else's business.
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     while let Some(part) = parts.next().await? {

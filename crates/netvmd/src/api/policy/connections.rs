@@ -83,7 +83,7 @@ pub(super) async fn tracking(daemon: &Daemon) -> Result<Arc<Host>, Failure> {
     if host.tracks() { Ok(host) } else { Err(Failure::new(StatusCode::NOT_FOUND, message)) }
 }
 
-fn filter(host: &Host, query: &ConnectionQuery) -> Result<ConnectionFilter, Failure> {
+pub(super) fn filter(host: &Host, query: &ConnectionQuery) -> Result<ConnectionFilter, Failure> {
     let address = query.address.as_deref().map(str::parse).transpose();
     let protocol = query.protocol.as_deref().map(str::parse::<IpProto>).transpose();
     Ok(ConnectionFilter {

@@ -9,19 +9,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use netvm_api::RestoredConnections;
+use netvm_api::{ConnectionQuery, RestoredConnections};
 use netvm_conntrack::{LoadError, Origin, SaveReader, SaveWriter, SavedConnection, TICKS_PER_SECOND};
-use netvm_engine::{Engine, Restored, rule_number};
+use netvm_engine::{ConnectionFilter, Engine, Restored, rule_number};
 use netvm_model::Host;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::connections::tracking;
+use super::connections::{filter, tracking};
 use super::unprocessable;
 use crate::api::Failure;
 use crate::daemon::Daemon;
@@ -67,13 +68,23 @@ impl Names {
     }
 }
 
-pub(in crate::api) async fn save(State(daemon): State<Arc<Daemon>>) -> Result<Response, Failure> {
+pub(in crate::api) async fn save(
+    State(daemon): State<Arc<Daemon>>,
+    query: Result<Query<ConnectionQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(query) = query?;
+    if query.id.is_some() || query.limit.is_some() {
+        return Err(unprocessable(
+            "`id` and `limit` select no connections to save; give `address`".to_owned(),
+        ));
+    }
     let host = tracking(&daemon).await?;
+    let filter = filter(&host, &query)?;
     let engine = daemon.engine().clone();
     let (sender, chunks) = channel(WAITING);
     tokio::task::spawn_blocking(move || {
         let to = BufWriter::with_capacity(CHUNK, ToClient(sender.clone()));
-        if let Err(error) = write(to, &host, &engine) {
+        if let Err(error) = write(to, &host, &engine, &filter) {
             // Aborts the reply, so that the client notices the failure, if it is still there.
             let _ = sender.blocking_send(Err(error));
         }
@@ -86,7 +97,13 @@ pub(in crate::api) async fn save(State(daemon): State<Arc<Daemon>>) -> Result<Re
     Ok((head, Body::from_stream(ReceiverStream::new(chunks))).into_response())
 }
 
-fn write(mut to: impl Write, host: &Host, engine: &EngineHandle) -> io::Result<()> {
+/// Writes the connections that a filter accepts.
+fn write(
+    mut to: impl Write,
+    host: &Host,
+    engine: &EngineHandle,
+    filter: &ConnectionFilter,
+) -> io::Result<()> {
     serde_json::to_writer(&mut to, &Names::of(host))?;
     to.write_all(b"\n")?;
     let mut file = SaveWriter::new(to, unix_seconds())?;
@@ -95,7 +112,8 @@ fn write(mut to: impl Write, host: &Host, engine: &EngineHandle) -> io::Result<(
         let mut next = Some(0);
         while let Some(first) = next {
             let save = move |engine: &mut Engine| engine.connections().save(worker, first);
-            let part = engine.call_blocking(save).map_err(io::Error::other)?;
+            let mut part = engine.call_blocking(save).map_err(io::Error::other)?;
+            part.connections.retain(|saved| filter.accepts_saved(saved));
             file.write(&part.connections)?;
             next = part.next;
         }

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use netvm_api::{Client, RestoredConnections};
+use netvm_api::{Client, ConnectionQuery, RestoredConnections};
 
 use super::{Background, list};
 use crate::common::hosts::{self, Host, within};
@@ -42,7 +42,8 @@ fn api(daemon: &Daemon) -> Client {
 
 fn save(daemon: &Daemon) -> Vec<u8> {
     ask(async {
-        let (mut parts, mut file) = (api(daemon).saved_connections().await.unwrap(), Vec::new());
+        let (mut parts, mut file) =
+            (api(daemon).saved_connections(&ConnectionQuery::default()).await.unwrap(), Vec::new());
         while let Some(part) = parts.next().await.unwrap() {
             file.extend_from_slice(&part);
         }
