@@ -91,12 +91,16 @@ impl Image {
     /// A guest that runs this test binary as an NF.
     pub fn of_this_program() -> Option<Self> {
         Self::with(1, |folder| {
-            // Without debug symbols, which would not fit into the guest's memory.
-            let program = folder.join("nf");
-            let own = std::env::current_exe().unwrap();
-            let stripped = Command::new("strip").arg("-o").arg(&program).arg(own).status().unwrap();
-            assert!(stripped.success());
-            let words = [program.to_str().unwrap(), "be_the_program", "--exact", "--nocapture"];
+            let words = [&*own_program(folder), "be_the_program", "--exact", "--nocapture"];
+            words.map(str::to_owned).to_vec()
+        })
+    }
+
+    /// An image with a shell, and this test binary as a program of this name in the root folder.
+    pub fn with_program(guests: usize, name: &str) -> Option<Self> {
+        Self::with(guests, |folder| {
+            let file = format!("{}:{name}", own_program(folder));
+            let words = ["--module", "virtio_pci", "--module", "virtio_net", "--file", &file];
             words.map(str::to_owned).to_vec()
         })
     }
@@ -153,6 +157,14 @@ impl Image {
             "#
         )
     }
+}
+
+/// This test binary without debug symbols, which would not fit into a guest's memory.
+fn own_program(folder: &Path) -> String {
+    let program = folder.join("nf");
+    let own = std::env::current_exe().unwrap();
+    assert!(Command::new("strip").arg("-o").arg(&program).arg(own).status().unwrap().success());
+    program.display().to_string()
 }
 
 /// A shell in a guest.

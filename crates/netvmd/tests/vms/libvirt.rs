@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use crate::common::guest::{Image, Reaper};
 use crate::common::libvirt::Libvirt;
+use crate::common::page::blocks;
 use crate::common::vm_nf::{config, no_buffer_is_out, until_flowing};
 use crate::common::{Daemon, ENGINE};
-use netvm_api::{NfState, VmState};
+use crate::migration::PAGE;
+use netvm_api::{NfState, PortInfo, VmState, path};
 use rustix::process::Signal;
 
 /// More than a guest has by itself, and no more than the group's buffers hold.
@@ -18,6 +20,11 @@ fn process_of_libvirt(daemon: &Daemon, vm: &str) -> rustix::process::Pid {
     let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     assert!(arguments.contains("id=charmonitor"), "not started by libvirt: {arguments:?}");
     rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap()
+}
+
+/// Whether the link of a port is up.
+fn link(daemon: &Daemon, name: &str) -> bool {
+    daemon.get::<Vec<PortInfo>>(path::PORTS).into_iter().any(|port| port.name == name && port.link)
 }
 
 fn until_awaited(daemon: &Daemon, vm: &str) {
@@ -86,6 +93,26 @@ fn libvirt_starts_a_guest_with_a_network() {
     a.until("ping -c 1 -W 1 10.9.0.2");
     daemon.until_slowly("it is taken over", |daemon| daemon.vm("a").adopted);
     assert_eq!(process_of_libvirt(&daemon, "a"), process);
+
+    // Saved and restored, as docs/how-to/move-a-guest.md says.
+
+    a.must("echo kept >/tmp/kept");
+    drop(a);
+    for line in blocks(PAGE, "sh")[4].lines() {
+        let saved = daemon.folder.0.join("libvirt/guest.saved").display().to_string();
+        let line = line.replace("/var/lib/libvirt/images/guest.saved", &saved).replace(" guest ", " a ");
+        let words: Vec<&str> = line.split(' ').skip(1).collect();
+        libvirt.virsh(&words);
+        if words[0] == "save" {
+            until_awaited(&daemon, "a");
+            assert!(std::fs::metadata(saved).unwrap().len() > 0 && !link(&daemon, "a"));
+        }
+    }
+    let mut a = libvirt.shell("a");
+    a.must("grep -qx kept /tmp/kept");
+    daemon.until_slowly("its port is up", |daemon| link(daemon, "a"));
+    a.until("ping -c 1 -W 1 10.9.0.2");
+    a.until("ping -c 1 -W 1 fd00:9::2");
 
     libvirt.virsh(&["destroy", "a"]);
     until_awaited(&daemon, "a");

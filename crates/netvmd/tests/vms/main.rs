@@ -7,6 +7,7 @@ mod disks;
 mod guests;
 mod libvirt;
 mod messages;
+mod migration;
 mod nfs;
 
 use common::{Forward, PROGRAM};
@@ -18,6 +19,7 @@ fn be_the_program() {
     match std::env::var(PROGRAM).as_deref() {
         Ok("in-the-vm") => messages::run("b-nf"),
         Ok("beside-the-vm") => messages::run("a-nf"),
+        Ok("moving-guest") => migration::serve(),
         Ok("firewall") => netlib::run(&Options::new("firewall"), |_| guests::Firewall).unwrap(),
         Ok(_) => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
         Err(_) => {}

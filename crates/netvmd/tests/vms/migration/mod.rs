@@ -1,0 +1,266 @@
+//! docs/how-to/move-a-guest.md, with its commands: a guest moves from one netvmd to another, each in a network
+//! namespace of its own, while it has traffic.
+
+mod qemu;
+mod traffic;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use netvm_api::{ConnectionList, PortInfo, path};
+use serde_json::Value;
+
+use crate::common::guest::{Image, Shell};
+use crate::common::hosts::{self, Host, run, succeeds};
+use crate::common::page::blocks;
+use crate::common::{ADAPTIVE, Daemon, Folder, engine};
+use qemu::{End, Net, Qemu};
+pub use traffic::serve;
+use traffic::{Connections, Datagrams, send_datagrams};
+
+pub const PAGE: &str = include_str!("../../../../../docs/how-to/move-a-guest.md");
+
+/// Connections at a time, unless `NETVM_TEST_CONNECTIONS` says how many.
+const CONNECTIONS: usize = 40;
+
+fn connections() -> usize {
+    std::env::var("NETVM_TEST_CONNECTIONS").map_or(CONNECTIONS, |number| number.parse().unwrap())
+}
+
+/// A client and two servers on one wire, which is a bridge of the kernel.
+struct Site {
+    client: Host,
+    wire: String,
+    servers: [String; 2],
+}
+
+impl Site {
+    fn new() -> Self {
+        let client = Host::bare("mc");
+        let name = |part: &str| format!("nt{}{part}", std::process::id());
+        let site = Self { client, wire: name("mw"), servers: [name("ma"), name("mb")] };
+        let wire = &site.wire;
+        run(&format!("ip netns add {wire}"));
+        run(&format!("ip -n {wire} link add br0 type bridge"));
+        run(&format!("ip -n {wire} link set br0 up"));
+        site.servers.iter().for_each(|server| drop(run(&format!("ip netns add {server}"))));
+        let ends = site.servers.iter().map(|server| (server.as_str(), "up0"));
+        for (n, (namespace, interface)) in ends.chain([(site.client.namespace(), "eth0")]).enumerate() {
+            run(&format!(
+                "ip link add name p{n} netns {wire} type veth peer name {interface} netns {namespace}"
+            ));
+            run(&format!("ip -n {wire} link set p{n} master br0 up"));
+            run(&format!("ip -n {namespace} link set {interface} up"));
+        }
+        site.client.ip("address add 10.9.0.1/24 dev eth0");
+        site
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for namespace in self.servers.iter().chain([&self.wire]) {
+            let _ = succeeds(&format!("ip netns delete {namespace}"));
+        }
+    }
+}
+
+/// A server with netvmd, and its port for the guest.
+struct Server {
+    daemon: Daemon,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(namespace: &str, keys: &str) -> Self {
+        let folder = Arc::new(Folder::new());
+        let socket = folder.0.join("guest.sock");
+        let page = blocks(PAGE, "toml")[0].replace("/run/netvm/guest.sock", &socket.display().to_string());
+        let group = "\n[[group]]\nname = \"edge\"\nbuffers = 8192\n";
+        let text = format!("{}{group}{page}", engine(&format!("{ADAPTIVE}{keys}")));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_netvmd")]);
+        let mut daemon = Daemon::launch_as(command, folder, &text);
+        daemon.await_log("serves its API on");
+        Self { daemon, socket }
+    }
+
+    fn port(&self) -> PortInfo {
+        let ports: Vec<PortInfo> = self.daemon.get(path::PORTS);
+        ports.into_iter().find(|port| port.name == "guest").unwrap()
+    }
+
+    fn net(&self, card: &'static str) -> Net {
+        Net::VhostUser { socket: self.socket.clone(), card }
+    }
+
+    /// Gives the guest's connections to another server, as the page says.
+    fn hand_over(&self, to: &Self) -> u64 {
+        let netvm = Path::new(env!("CARGO_BIN_EXE_netvmd")).with_file_name("netvm").display().to_string();
+        let file = self.daemon.folder.0.join("connections").display().to_string();
+        let call = |server: &Self| format!("{netvm} --socket {}", server.daemon.api_socket().display());
+        let script: String = blocks(PAGE, "sh")[2].lines().filter(|line| !line.starts_with("scp")).fold(
+            "set -e\n".to_owned(),
+            |script, line| {
+                let line = line.replace("/var/tmp/guest.connections", &file);
+                let there = line.replace("ssh server-b netvm", &call(to));
+                script + &if there == line { line.replacen("netvm", &call(self), 1) } else { there } + "\n"
+            },
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{script}{}", String::from_utf8_lossy(&output.stderr));
+        let restored = said.lines().find_map(|line| line.strip_prefix("connections restored: "));
+        restored.and_then(|number| number.replace(',', "").parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    }
+
+    fn connections(&self) -> u64 {
+        self.daemon.get::<ConnectionList>(&format!("{}?limit=0", path::CONNECTIONS)).counts.connections
+    }
+}
+
+/// Starts the guest's servers.
+fn prepare(shell: &mut Shell) {
+    shell.must("ip link set eth0 up && ip addr add 10.9.0.2/24 dev eth0");
+    shell.must(
+        "(NFTEST_PROGRAM=moving-guest /guest be_the_program --exact --nocapture >/tmp/log 2>&1) & true",
+    );
+    shell.until("grep -q serves /tmp/log");
+}
+
+/// What a migration did to the traffic.
+struct Moved {
+    datagrams: Datagrams,
+    /// Messages of connections, and bytes of the stream.
+    exchanged: [u64; 2],
+    qemu: Value,
+}
+
+impl Moved {
+    fn print(&self, name: &str) {
+        let Self { datagrams, exchanged: [messages, bytes], qemu } = self;
+        let (down, total) = (&qemu["downtime"], &qemu["total-time"]);
+        let Datagrams { sent, lost, twice, pause } = datagrams;
+        println!(
+            "{name}: pause {} ms, {lost} of {sent} datagrams lost, {twice} twice; {messages} messages, {bytes} bytes; \
+             QEMU's downtime {down} ms of {total} ms",
+            pause.as_millis()
+        );
+    }
+}
+
+/// Moves a guest with traffic from one QEMU to the other. `before` is called when the guest has traffic.
+fn move_guest(client: &Host, qemus: [&mut Qemu; 2], before: impl FnOnce()) -> Moved {
+    let [from, to] = qemus;
+    let connections = Connections::open(client, connections(), Duration::from_millis(500));
+    let stop = Arc::new(AtomicBool::new(false));
+    let datagrams = send_datagrams(client, Arc::clone(&stop));
+    let until_round = |rounds: u64, guest: &Qemu| {
+        if !hosts::within(Duration::from_secs(60), || connections.rounds() >= rounds) {
+            let said = guest.shell().run("cat /tmp/log; dmesg | tail -n 30; free").0;
+            panic!("{} of {rounds} rounds; the guest says: {said}", connections.rounds());
+        }
+    };
+    until_round(2 * self::connections() as u64, from);
+    before();
+    let qemu = from.migrate_to(to);
+    from.kill();
+    until_round(connections.rounds() + 3 * self::connections() as u64, to);
+    stop.store(true, Ordering::Relaxed);
+    Moved { datagrams: datagrams.join().unwrap(), exchanged: connections.end(), qemu }
+}
+
+fn image() -> Option<Image> {
+    if !hosts::are_possible() {
+        return None;
+    }
+    Image::with_program(2, "guest")
+}
+
+#[test]
+fn a_guest_moves_with_its_connections_and_rules() {
+    let Some(image) = image() else { return };
+    let site = Site::new();
+    let [a, b] =
+        site.servers.each_ref().map(|server| Server::start(server, "connections = { pick_up = false }\n"));
+    let folder: &Path = &image.folder.0;
+    let mut from = Qemu::start(folder, "from", &a.net(""), End::First);
+    prepare(&mut from.shell());
+    let mut to = Qemu::start(folder, "to", &b.net(""), End::Second);
+    let moved = move_guest(&site.client, [&mut from, &mut to], || {
+        assert!(a.hand_over(&b) >= connections() as u64);
+    });
+    moved.print("vhost-user");
+    assert_eq!(moved.datagrams.twice, 0);
+    assert!(moved.datagrams.lost < moved.datagrams.sent / 2 && moved.exchanged[1] > 0);
+    // Here it is, and there it is not.
+    b.daemon.until("the port is up", |_| b.port().link);
+    a.daemon.until("the other port is down", |_| !a.port().link);
+    assert!(b.connections() >= connections() as u64);
+    // Rules and guard hold here, too.
+    let mut shell = to.shell();
+    shell.must("(nc -l -p 23 >/dev/null) & (nc -l -p 24 >/dev/null) & true");
+    assert!(hosts::within(Duration::from_secs(20), || {
+        site.client.output("busybox nc -w 1 10.9.0.2 24").status.success()
+    }));
+    assert!(!site.client.output("busybox nc -w 1 10.9.0.2 23").status.success());
+    shell.must("ip addr add 10.9.0.3/24 dev eth0");
+    assert_ne!(shell.run("ping -c 1 -W 1 -I 10.9.0.3 10.9.0.1").1, 0);
+    assert!(b.daemon.stats().drops.ports["guest"]["spoofed"] > 0);
+}
+
+/// Moves a guest on a TAP device of the kernel's bridge.
+fn move_with_tap(image: &Image) -> Moved {
+    let site = Site::new();
+    for server in &site.servers {
+        run(&format!("ip -n {server} link add br0 type bridge"));
+        run(&format!("ip -n {server} tuntap add tap0 mode tap"));
+        for interface in ["up0", "tap0"] {
+            run(&format!("ip -n {server} link set {interface} master br0 up"));
+        }
+        run(&format!("ip -n {server} link set br0 up"));
+    }
+    let [a, b] = site.servers.each_ref().map(|server| Net::Tap { namespace: server.clone() });
+    let mut from = Qemu::start(&image.folder.0, "tap-from", &a, End::First);
+    prepare(&mut from.shell());
+    let mut to = Qemu::start(&image.folder.0, "tap-to", &b, End::Second);
+    move_guest(&site.client, [&mut from, &mut to], || {})
+}
+
+/// Moves a guest whose connections are not handed over, from port to port.
+fn move_without_connections(image: &Image, name: &str, card: &'static str) -> Moved {
+    let site = Site::new();
+    let [a, b] = site.servers.each_ref().map(|server| Server::start(server, ""));
+    let mut from = Qemu::start(&image.folder.0, &format!("{name}-from"), &a.net(card), End::First);
+    prepare(&mut from.shell());
+    let mut to = Qemu::start(&image.folder.0, &format!("{name}-to"), &b.net(card), End::Second);
+    move_guest(&site.client, [&mut from, &mut to], || {})
+}
+
+/// For `./dev check-release`: connections that are picked up in mid-stream, a guest that cannot announce itself, and
+/// the pause beside that of a guest on a TAP device.
+#[test]
+fn a_migration_pauses_like_one_of_a_tap() {
+    if std::env::var_os("NETVM_TEST_CONNECTIONS").is_none() {
+        println!("SKIP: NETVM_TEST_CONNECTIONS does not say with how many connections guests are to move");
+        return;
+    }
+    let Some(image) = image() else { return };
+    for round in 0..3 {
+        let tap = move_with_tap(&image);
+        tap.print("TAP");
+        let vhost = move_without_connections(&image, &format!("plain{round}"), "");
+        vhost.print("vhost-user, picked up");
+        let silent = move_without_connections(&image, &format!("silent{round}"), ",guest_announce=off");
+        silent.print("vhost-user, announced by netvm");
+        for moved in [&tap, &vhost, &silent] {
+            assert_eq!(moved.datagrams.twice, 0);
+        }
+        for name in ["tap-from", "tap-to"] {
+            std::fs::remove_dir_all(image.folder.0.join(name)).unwrap();
+        }
+    }
+}
