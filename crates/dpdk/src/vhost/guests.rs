@@ -111,6 +111,8 @@ pub(crate) struct Guests {
     epoch: AtomicU16,
     /// Copies of the port's DMA channel.
     pub(super) in_flight_dma: Option<InFlightDma>,
+    /// The guest is to create the socket, and has not.
+    pub(super) is_absent: AtomicBool,
     /// A guest that has moved here.
     pub(super) announcement: Announcement,
     /// How often a guest has truncated its memory.
@@ -151,6 +153,7 @@ impl Guests {
             devices: Mutex::default(),
             epoch: AtomicU16::new(0),
             in_flight_dma,
+            is_absent: AtomicBool::new(false),
             announcement: Announcement::default(),
             truncations: AtomicU32::new(0),
             refused: Mutex::default(),
@@ -172,6 +175,7 @@ impl Guests {
             return VhostStatus {
                 unshared: lacking.any(|since| since.elapsed() >= SHARING_TIME),
                 truncated: devices.iter().any(|device| device.truncated),
+                absent: self.is_absent.load(Ordering::Relaxed),
                 refused: refused.last.clone().filter(|_| refused.holds),
                 ..VhostStatus::default()
             };
@@ -180,6 +184,7 @@ impl Guests {
         VhostStatus {
             connected: true,
             unshared: device.is_private,
+            absent: false,
             truncated: false,
             refused: None,
             queue_pairs: (receiving | sending).count_ones() as u16,

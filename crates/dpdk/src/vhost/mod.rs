@@ -119,6 +119,8 @@ pub struct VhostStatus {
     /// Its driver has begun, but its front-end shares no memory with netvm, or a copy that does not change. No packet
     /// passes.
     pub unshared: bool,
+    /// The guest is to create the socket, and has not.
+    pub absent: bool,
     /// If no guest is connected: why the last guest was disconnected.
     pub refused: Option<Refusal>,
     /// Queue pairs that it uses.

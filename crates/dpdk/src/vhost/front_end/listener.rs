@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,10 +107,12 @@ fn accept(socket: &Socket, connections: &Arc<Connections>, stop: &OwnedFd) {
 
 fn connect_again(connections: &Arc<Connections>, stop: &OwnedFd) {
     loop {
-        if connections.is_empty()
-            && let Ok(stream) = connect_to(&connections.guests.path)
-        {
-            connections.begin(stream);
+        if connections.is_empty() {
+            let connected = connect_to(&connections.guests.path);
+            connections.guests.is_absent.store(connected.is_err(), Ordering::Relaxed);
+            if let Ok(stream) = connected {
+                connections.begin(stream);
+            }
         }
         if wait(&mut [PollFd::new(stop, PollFlags::IN)], Some(RETRY_INTERVAL)) {
             return;

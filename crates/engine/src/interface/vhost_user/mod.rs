@@ -2,7 +2,7 @@
 
 mod device;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dpdk::{DmaChannel, DmaChannelStats, VhostMode, VhostOptions, VhostPort, VhostRefusal};
@@ -14,6 +14,7 @@ use device::VhostDevice;
 /// The control side.
 struct VhostUser {
     port: VhostPort,
+    path: PathBuf,
     /// Faults of guests: truncated memory, refused messages, refused guests.
     reported: Reported<3>,
 }
@@ -46,8 +47,11 @@ impl Control for VhostUser {
     }
 
     fn notes(&self) -> Vec<String> {
-        let unshared = self.port.status().unshared.then(|| UNSHARED.to_owned());
-        self.port.refused_peer().iter().map(ToString::to_string).chain(unshared).collect()
+        let guest = self.port.status();
+        let unshared = guest.unshared.then(|| UNSHARED.to_owned());
+        let absent = guest.absent.then(|| absent(&self.path));
+        let refused = self.port.refused_peer().map(|peer| peer.to_string());
+        refused.into_iter().chain(unshared).chain(absent).collect()
     }
 
     fn copies(&self) -> Option<DmaChannelStats> {
@@ -84,7 +88,8 @@ pub(super) fn open(
         let (worker, memory) = opening.queue(n);
         queues.push((worker, Box::new(VhostDevice::new(queue, Arc::clone(memory)))));
     }
-    Ok(Opened::new(queues, PortMode { driver, fallback }, VhostUser { port, reported: Reported::new() }))
+    let control = VhostUser { port, path: path.to_owned(), reported: Reported::new() };
+    Ok(Opened::new(queues, PortMode { driver, fallback }, control))
 }
 
 const SHRUNK: &str =
@@ -93,6 +98,15 @@ const SHRUNK: &str =
 const UNSHARED: &str = "a guest is connected and its driver has begun, but its memory is not shared with netvm: give \
                         QEMU -object memory-backend-memfd,id=ram,size=…,share=on and -machine memory-backend=ram \
                         (see docs/how-to/vhost-user-guests.md)";
+
+/// What a port waits for whose guest creates the socket.
+fn absent(path: &Path) -> String {
+    format!(
+        "no guest has created {}, which netvmd tries once a second: start the guest, with `server=on,wait=off` of its \
+         chardev (see docs/how-to/vhost-user-guests.md, Keys)",
+        path.display()
+    )
+}
 
 /// Why a guest was disconnected, and the remedy.
 fn refused(why: &VhostRefusal) -> String {

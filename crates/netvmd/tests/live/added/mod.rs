@@ -1,5 +1,7 @@
 //! Ports that are added and removed one by one, beside the configuration file.
 
+mod guests;
+
 use std::path::Path;
 use std::sync::Arc;
 
