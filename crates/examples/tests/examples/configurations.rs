@@ -120,6 +120,18 @@ fn guests() {
 }
 
 #[test]
+fn two_tier_guests() {
+    run(
+        "two-tier-guests",
+        &["qemu-system-x86_64", "cpio", "apt-get", "netvm-monitor"],
+        &[
+            "client connects to 10.0.0.2 port 80: the shop has three rows",
+            "client does not connect to 10.0.0.3 port 5432",
+        ],
+    );
+}
+
+#[test]
 fn python_nf() {
     run(
         "python-nf",
