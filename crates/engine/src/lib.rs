@@ -10,6 +10,7 @@ mod drop_reason;
 mod ids;
 mod inflight;
 mod interface;
+mod kernel_flows;
 mod limits;
 mod link;
 mod manager;

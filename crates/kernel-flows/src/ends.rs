@@ -1,7 +1,5 @@
 //! Where a port is in the kernel.
 
-use netvm_wire::MacAddr;
-
 /// The interfaces of a port in netvm's namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct PortEnds {
@@ -11,6 +9,4 @@ pub struct PortEnds {
     pub veth: u32,
     /// Index of the TAP device.
     pub tap: u32,
-    /// The MAC address of the container's end.
-    pub mac: MacAddr,
 }

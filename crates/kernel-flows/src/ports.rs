@@ -16,6 +16,8 @@ pub enum ProgramError {
     Load(LoadError),
     /// A program cannot be attached: the kernel may lack tcx (Linux 6.6).
     Attach(io::Error),
+    /// There can be no table, or no network namespace of netvm's own.
+    Place(io::Error),
     /// The table has no such slot.
     Slot(u32),
 }
@@ -25,6 +27,10 @@ impl fmt::Display for ProgramError {
         match self {
             Self::Load(error) => write!(f, "cannot load a tc program (it takes Linux 5.11): {error}"),
             Self::Attach(error) => write!(f, "cannot attach a tc program (tcx takes Linux 6.6): {error}"),
+            Self::Place(error) => write!(
+                f,
+                "cannot make a flow table in the kernel (it takes CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN): {error}"
+            ),
             Self::Slot(slot) => write!(f, "the kernel flow table has no port {slot}"),
         }
     }
@@ -34,7 +40,7 @@ impl std::error::Error for ProgramError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Load(error) => Some(error),
-            Self::Attach(error) => Some(error),
+            Self::Attach(error) | Self::Place(error) => Some(error),
             Self::Slot(_) => None,
         }
     }
@@ -61,7 +67,7 @@ impl PortPrograms {
             Program::load(ProgramKind::Tc, &instructions).map_err(ProgramError::Load)
         };
         let programs =
-            [(load(from_container(table, ends))?, ends.veth), (load(to_container(ends))?, ends.tap)];
+            [(load(from_container(table, ends))?, ends.veth), (load(to_container(table, ends))?, ends.tap)];
         let attach = |(program, interface): &(Program, u32)| {
             Link::attach(program, *interface, Attach::TcxIngress).map_err(ProgramError::Attach)
         };

@@ -41,6 +41,8 @@ const OPENS_OR_CLOSES: i32 = 7;
 const ETHERNET: i16 = 14;
 const BEHIND_IPV4: i16 = 34;
 const BEHIND_IPV6: i16 = 54;
+/// The third quarter of an IPv4-mapped address of IPv6, likewise.
+const MAPPED: u64 = 0x0000_ffff_u32.to_be() as u64;
 /// Bytes of headers.
 const TCP_HEADER: i32 = 20;
 const UDP_HEADER: i32 = 8;
@@ -51,6 +53,8 @@ const KEY: i16 = -(key::BYTES as i16);
 const TCP_FLAGS: i16 = KEY - 8;
 const HEADERS: i16 = KEY - 16;
 const NOW: i16 = KEY - 24;
+/// Bytes of the frame up to the end of the IP packet.
+const END: i16 = KEY - 32;
 
 const fn in_key(at: usize) -> Place {
     Stack.at(KEY + at as i16)
@@ -65,6 +69,11 @@ fn begin(program: &mut Assembler, least: i16, shorter: Label) {
 /// Goes elsewhere if the packet, which ends at R8, has fewer bytes behind a place.
 fn require(program: &mut Assembler, from: Register, bytes: i32, shorter: Label) {
     program.set(R2, from).add(R2, bytes).jump_if(R2.is(Greater, R8), shorter);
+}
+
+/// `to` = the big-endian number of two bytes at a place. Uses R1.
+fn load_number(program: &mut Assembler, to: Register, place: [Place; 2]) {
+    program.load(Byte, to, place[0]).shift_left(to, 8).load(Byte, R1, place[1]).or(to, R1);
 }
 
 /// Runs for what the port of a slot receives from its container.
@@ -101,13 +110,19 @@ fn network_part(program: &mut Assembler, slot: u32, miss: Label) {
     program.jump_if(R2.is(NotEqual, IPV4), miss);
     program.load(Byte, R2, R7.at(ETHERNET)).jump_if(R2.is(NotEqual, PLAIN_IPV4), miss);
     program.load(Half, R2, R7.at(ETHERNET + 6)).jump_if(R2.is(HasBit, FRAGMENT), miss);
-    program.load(Byte, R3, R7.at(ETHERNET + 9));
+    load_number(program, R5, [R7.at(ETHERNET + 2), R7.at(ETHERNET + 3)]);
+    program.add(R5, i32::from(ETHERNET)).load(Byte, R3, R7.at(ETHERNET + 9));
     program.load(Word, R2, R7.at(ETHERNET + 12)).store(Word, in_key(key::SOURCE), R2);
     program.load(Word, R2, R7.at(ETHERNET + 16)).store(Word, in_key(key::DESTINATION), R2);
     program.set(R9, R7).add(R9, i32::from(BEHIND_IPV4)).set(R4, i32::from(BEHIND_IPV4)).jump(transport);
     program.bind(ipv6);
     require(program, R7, i32::from(BEHIND_IPV6) + UDP_HEADER, miss);
-    program.load(Byte, R3, R7.at(ETHERNET + 6));
+    program.load(Byte, R2, R7.at(ETHERNET)).shift_right(R2, 4).jump_if(R2.is(NotEqual, 6), miss);
+    load_number(program, R5, [R7.at(ETHERNET + 4), R7.at(ETHERNET + 5)]);
+    program.add(R5, i32::from(BEHIND_IPV6)).load(Byte, R3, R7.at(ETHERNET + 6));
+    for address in [ETHERNET + 8, ETHERNET + 24] {
+        not_mapped(program, address, miss);
+    }
     // Source and destination one after the other, as in the key.
     for part in (0..32).step_by(8) {
         let to = in_key(key::SOURCE + part as usize);
@@ -115,6 +130,17 @@ fn network_part(program: &mut Assembler, slot: u32, miss: Label) {
     }
     program.set(R9, R7).add(R9, i32::from(BEHIND_IPV6)).set(R4, i32::from(BEHIND_IPV6));
     program.bind(transport);
+    // The IP packet is not longer than the frame.
+    program.load(Word, R2, R6.at(skb::LENGTH)).jump_if(R5.is(Greater, R2), miss);
+    program.store(Double, Stack.at(END), R5);
+}
+
+/// Goes to `miss` if an address of IPv6 is one of IPv4 (RFC 4291 section 2.5.5.2), which no packet may have.
+fn not_mapped(program: &mut Assembler, at: i16, miss: Label) {
+    let fine = program.label();
+    program.load(Double, R2, R7.at(at)).jump_if(R2.is(NotEqual, 0), fine);
+    program.load(Word, R2, R7.at(at + 8)).set_number(R1, MAPPED).jump_if(R2.is(Equal, R1), miss);
+    program.bind(fine);
 }
 
 /// Protocol and ports in the key, and what else is asked of the packet, on the stack. Uses R3, R4 and R9 of
@@ -128,10 +154,16 @@ fn transport_part(program: &mut Assembler, miss: Label) {
     require(program, R9, TCP_HEADER, miss);
     // Its length is the upper half of byte 12, in words.
     program.load(Byte, R2, R9.at(12)).shift_right(R2, 4).shift_left(R2, 2).add(R4, R2);
+    program.set(R1, TCP_HEADER).jump_if(R1.is(Greater, R2), miss);
     program.load(Byte, R5, R9.at(13)).jump(done);
     program.bind(udp);
+    load_number(program, R2, [R9.at(4), R9.at(5)]);
+    program.set(R1, UDP_HEADER).jump_if(R1.is(Greater, R2), miss);
+    program.add(R2, R4).load(Double, R1, Stack.at(END)).jump_if(R2.is(Greater, R1), miss);
     program.add(R4, UDP_HEADER);
     program.bind(done);
+    // Its headers are within the IP packet.
+    program.load(Double, R1, Stack.at(END)).jump_if(R4.is(Greater, R1), miss);
     program.store(Double, Stack.at(TCP_FLAGS), R5).store(Double, Stack.at(HEADERS), R4);
 }
 
@@ -188,18 +220,18 @@ fn count(program: &mut Assembler) {
     program.load(Double, R1, Stack.at(NOW)).store(Double, R9.at(flow::LAST), R1);
 }
 
+/// The first six bytes of eight.
+const MAC_BYTES: u64 = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+
 /// Runs for what netvm sends to the container of a port by its TAP device. The container gets a frame for its own MAC
 /// address at once. Others take the way through the pair, on which its kernel sees for whom they are.
-pub(crate) fn to_container(ends: &PortEnds) -> Result<Vec<Instruction>, AssemblyError> {
+pub(crate) fn to_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::default();
     let others = program.label();
-    let [a, b, c, d, e, f] = ends.mac.0;
     begin(&mut program, ETHERNET, others);
-    program.load(Word, R2, R7.at(0)).set(R3, i32::from_ne_bytes([a, b, c, d]));
-    // Numbers are extended with their sign.
-    program.shift_left(R3, 32).shift_right(R3, 32).jump_if(R2.is(NotEqual, R3), others);
-    program.load(Half, R2, R7.at(4));
-    program.jump_if(R2.is(NotEqual, i32::from(u16::from_ne_bytes([e, f]))), others);
+    program.load(Double, R2, R7.at(0)).set_number(R3, MAC_BYTES).and(R2, R3);
+    program.load_map_value(R1, table.state(), state::port(ends.slot) + state::MAC as u32);
+    program.load(Double, R3, R1.at(0)).jump_if(R2.is(NotEqual, R3), others);
     program.set(R1, R6).set(R2, PACKET_HOST).call(function::CHANGE_TYPE);
     program.set(R1, ends.veth.cast_signed()).set(R2, 0).call(function::REDIRECT_PEER).exit();
     program.bind(others);

@@ -4,7 +4,8 @@
 //!  bytes  0 .. 8   end of the lease, by CLOCK_MONOTONIC_COARSE
 //!        64 + 64 slot .. 64: of the port of a slot
 //!                  0 .. 4   epoch; 0: all its packets are misses
-//!                  8 .. 64  mask of its keys, but for the part that is always whole
+//!                  8 .. 56  mask of its keys, but for the part that is always whole
+//!                 56 .. 64  MAC address of the container, and zeros; all ones: none
 //! ```
 
 use crate::key;
@@ -16,9 +17,12 @@ pub(crate) const PORT_BYTES_SHIFT: i32 = 6;
 /// Of the mask within a port's part: byte `MACS` of the mask is here.
 pub(crate) const MASK: usize = 8;
 
+/// The MAC address is here.
+pub(crate) const MAC: usize = 56;
+
 /// Where the part of a port begins.
 pub(crate) const fn port(slot: u32) -> u32 {
     FIRST_PORT + (slot << PORT_BYTES_SHIFT)
 }
 
-const _: () = assert!(MASK + key::BYTES - key::MACS <= 1 << PORT_BYTES_SHIFT);
+const _: () = assert!(MASK + key::BYTES - key::MACS <= MAC && MAC + 8 <= 1 << PORT_BYTES_SHIFT);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_bpf::{Map, MapKind, MapShape, Position, WordMap};
+use netvm_wire::MacAddr;
 
 use crate::flow::{self, Flow, FlowCounts};
 use crate::key::{self, Key, Mask};
@@ -85,6 +86,18 @@ impl Table {
             if let Some(word) = self.state.double(from + 8 * n) {
                 word.store(u64::from_ne_bytes(*bytes), Ordering::Release);
             }
+        }
+    }
+
+    /// Sets the MAC address of a port's container. Frames for it reach the container at once; others take the way
+    /// through the pair, on which its kernel sees for whom they are, and its XDP programs run. `None`: all of them do.
+    pub fn set_mac(&self, slot: u32, mac: Option<MacAddr>) {
+        let word =
+            mac.map_or(u64::MAX, |MacAddr([a, b, c, d, e, f])| u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]));
+        if slot < self.size.ports
+            && let Some(double) = self.state.double(state::port(slot) as usize + state::MAC)
+        {
+            double.store(word, Ordering::Release);
         }
     }
 

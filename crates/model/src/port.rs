@@ -19,7 +19,7 @@ mod vxlan;
 pub use bond::{BondConfig, BondMode, LacpRate, MAX_MEMBERS};
 pub use guest::{CardModel, Doorbells, SocketIds, SocketRights, VhostDma, VhostMode};
 pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
-pub use keys::{Choice, Key, KeyValue};
+pub use keys::{Choice, FastPath, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
 pub use memif::{MemifConfig, MemifRole};
@@ -84,6 +84,12 @@ impl PortConfig {
     pub fn own_mac(&self) -> Option<MacAddr> {
         let info = self.kind.info();
         self.card_mac().or(info.mac).or_else(|| info.container().map(ContainerConfig::own_mac))
+    }
+
+    /// Whether the kernel may pass its packets on by itself.
+    #[must_use]
+    pub fn has_fast_path(&self) -> bool {
+        self.kind.info().container().is_some_and(|container| container.fast_path != FastPath::Off)
     }
 
     /// Whether packets wait at it: it has a device, or a shaper. Then workers serve it.

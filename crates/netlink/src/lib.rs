@@ -10,8 +10,8 @@ mod socket;
 
 pub use addresses::{addresses_of, set_addresses};
 pub use discard::discard_received;
-pub use links::{Veth, by_name, change_link, index_of, make_veth, set_up};
-pub use namespace::{inside, link_in, number_of};
+pub use links::{Veth, by_name, change_link, index_of, make_veth, remove_link, set_up};
+pub use namespace::{give_number, inside, link_in, nameless, number_of};
 pub use nat::NatChains;
 pub use routes::{route_address, set_default_route};
 pub use socket::{Event, Events, ReadOutcome, Requests};

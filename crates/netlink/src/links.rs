@@ -43,6 +43,16 @@ pub fn change_link(requests: &mut Requests, index: u32, mut message: LinkMessage
     requests.change(RouteNetlinkMessage::SetLink(message), 0)
 }
 
+/// Removes an interface.
+///
+/// # Errors
+/// The kernel's error: `ENODEV` if it is not there.
+pub fn remove_link(requests: &mut Requests, index: u32) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    requests.change(RouteNetlinkMessage::DelLink(message), 0)
+}
+
 /// Brings an interface up, or takes it down.
 ///
 /// # Errors

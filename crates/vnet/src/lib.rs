@@ -35,7 +35,10 @@ pub use error::OpenError;
 pub use features::Features;
 pub use header::{Header, HeaderError, Pending, Segments, header_of, pending};
 pub use managed::container::ContainerOptions;
-pub use managed::{Addressing, LinkEvent, LinkEvents, ListeningInterface, ManagedInterface, container, host};
+pub use managed::pair::{Pair, PrivateNamespace};
+pub use managed::{
+    Addressing, LinkEvent, LinkEvents, LinkState, ListeningInterface, ManagedInterface, container, host, pair,
+};
 pub use packet_socket::SocketOptions;
 pub use queue::{
     Drops, MAX_PARTS, MAX_RECEIVED, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, SendError, Watch,

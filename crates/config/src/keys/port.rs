@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_model::{
-    FRAME_HEADER, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig, PortKind,
-    Publish, SocketRights, VhostDma,
+    FRAME_HEADER, FastPath, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig,
+    PortKind, Publish, SocketRights, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -198,6 +198,9 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         KeyValue::Dma(dma) => {
             table.key(name, dma, UnlessDefault(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
         }
+        KeyValue::FastPath(fast_path) => {
+            table.key(name, fast_path, UnlessDefault(FlagOrAuto));
+        }
         KeyValue::FrameSize(size) => {
             table.key(name, size, Number(60..=MAX_FRAME));
         }
@@ -211,6 +214,28 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
             table.key(name, count, Optional(Number(1..=i64::MAX as u64)));
         }
         KeyValue::Rate(rate, burst) => rate_and_burst(rate, burst, table),
+    }
+}
+
+/// A boolean, or `"auto"`.
+struct FlagOrAuto;
+
+impl Form<FastPath> for FlagOrAuto {
+    fn read<'a>(&self, at: &ValueLocation<'a>, value: &'a Spanned<'a>) -> Option<FastPath> {
+        match value.get_ref() {
+            DeValue::Boolean(true) => Some(FastPath::On),
+            DeValue::Boolean(false) => Some(FastPath::Off),
+            DeValue::String(text) => one_of(at, text, [("auto", FastPath::Auto)].into_iter()),
+            other => at.wrong_type(other, "`true`, `false` or `\"auto\"`"),
+        }
+    }
+
+    fn write(&self, _: &Host, item: &mut FastPath) -> Option<Value> {
+        Some(match item {
+            FastPath::On => Value::Boolean(true),
+            FastPath::Off => Value::Boolean(false),
+            FastPath::Auto => "auto".into(),
+        })
     }
 }
 

@@ -199,9 +199,15 @@ fn a_packet_to_a_container_that_has_gone_goes_nowhere_else() {
 }
 
 #[test]
+fn a_kernel_with_these_programs_passes_the_probe() {
+    let Some(_rig) = Rig::new("pr", 64) else { return };
+    netvm_kernel_flows::probe().unwrap();
+}
+
+#[test]
 fn the_program_of_a_port_that_the_table_has_not_is_refused() {
     let table = Table::new(TableSize { ports: 2, flows: 16 }).unwrap();
-    let ends = PortEnds { slot: 2, veth: 1, tap: 1, mac: rig::mac(0) };
+    let ends = PortEnds { slot: 2, veth: 1, tap: 1 };
     let error = PortPrograms::attach(&table, &ends).unwrap_err();
     assert_eq!(error.to_string(), "the kernel flow table has no port 2");
 }

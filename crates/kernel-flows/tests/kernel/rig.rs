@@ -108,7 +108,8 @@ impl Rig {
         let programs = rig.in_namespace("f", || {
             [0, 1].map(|n| {
                 let [veth, tap] = ends[n];
-                let ends = PortEnds { slot: n as u32, veth, tap, mac: mac(n as u8) };
+                let ends = PortEnds { slot: n as u32, veth, tap };
+                rig.table.set_mac(ends.slot, Some(mac(n as u8)));
                 PortPrograms::attach(&rig.table, &ends).unwrap()
             })
         });

@@ -83,6 +83,8 @@ pub enum KeyValue<'a> {
     Word(&'a mut dyn Choice),
     /// A word that is not written if it is the first, which is the default.
     SparseWord(&'a mut dyn Choice),
+    /// `true`, `false` or `"auto"`.
+    FastPath(&'a mut FastPath),
     /// What copies to a guest.
     Dma(&'a mut VhostDma),
     /// Bytes of a frame.
@@ -95,6 +97,18 @@ pub enum KeyValue<'a> {
     Packets(&'a mut Option<u64>),
     /// Two keys, `rate` and `burst`; `burst` needs `rate`.
     Rate(&'a mut Option<u64>, &'a mut u16),
+}
+
+/// Whether the kernel may pass packets from container to container, as netvm has decided for their flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastPath {
+    /// No: netvm forwards every packet.
+    #[default]
+    Off,
+    /// If this kernel can.
+    Auto,
+    /// Yes; it is a problem of the port if this kernel cannot.
+    On,
 }
 
 /// A value that is one of some words.

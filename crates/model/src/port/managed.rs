@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use netvm_wire::MacAddr;
 
-use super::keys::{Key, KeyValue};
+use super::keys::{FastPath, Key, KeyValue};
 use crate::derived::{derived_mac, names_of};
 use crate::router::InterfaceAddress;
 
@@ -24,6 +24,8 @@ pub struct ContainerConfig {
     pub gateways: Vec<IpAddr>,
     /// Whether packets may leave to it with unfinished checksums and as long segments.
     pub offloads: bool,
+    /// Whether it has a fast path in the kernel.
+    pub fast_path: FastPath,
 }
 
 impl Default for ContainerConfig {
@@ -35,6 +37,7 @@ impl Default for ContainerConfig {
             addresses: Vec::new(),
             gateways: Vec::new(),
             offloads: true,
+            fast_path: FastPath::default(),
         }
     }
 }
@@ -48,6 +51,7 @@ impl ContainerConfig {
             Key::new("interface", KeyValue::Interface(&mut self.interface)),
             Key::new("mac", KeyValue::Mac(&mut self.mac)),
             Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
+            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path)),
         ]
     }
 

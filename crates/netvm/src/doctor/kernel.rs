@@ -36,6 +36,7 @@ pub(super) fn check(root: &Root) -> Vec<Check> {
         engine(),
         capabilities(root),
         offloads(),
+        fast_path(),
         af_xdp(),
         xdp_link(root),
         routers(root),
@@ -111,6 +112,23 @@ fn offloads() -> Check {
         .command("modprobe tun"),
         Err(error) => Check::note(NAME, format!("cannot be checked: {error}"), "root can check them")
             .command("sudo netvm doctor"),
+    }
+}
+
+/// The kernel's flow table, for containers with `fast_path`.
+fn fast_path() -> Check {
+    const NAME: &str = "fast path";
+    match netvm_kernel_flows::probe() {
+        Ok(()) => Check::ok(
+            NAME,
+            "tc programs, bpf_redirect_peer",
+            "ports of kind `container` can have `fast_path`",
+        ),
+        Err(error) => Check::note(
+            NAME,
+            format!("not here: {error}"),
+            "ports with `fast_path` work as without: netvm forwards every packet",
+        ),
     }
 }
 

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netvm_model::{PairConfig, PairEnd, PairSide};
-use netvm_netlink::{Requests, Veth, by_name, change_link, discard_received, index_of, make_veth, set_up};
+use netvm_netlink::{
+    Requests, Veth, by_name, change_link, discard_received, index_of, make_veth, remove_link, set_up,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::routers::finish_packets;
@@ -196,12 +198,6 @@ fn up() -> LinkMessage {
     let mut message = LinkMessage::default();
     (message.header.flags, message.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
     message
-}
-
-fn remove_link(requests: &mut Requests, index: u32) -> io::Result<()> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    requests.change(netlink_packet_route::RouteNetlinkMessage::DelLink(message), 0)
 }
 
 /// The inode number of a namespace.

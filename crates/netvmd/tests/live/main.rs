@@ -8,6 +8,7 @@ mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;
+mod fast_path;
 mod groups;
 mod host;
 mod many_ports;

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use netlink_packet_route::link::{LinkAttribute, LinkFlags};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkXdp, XdpAttached};
 use netvm_netlink::{Requests, by_name, inside, link_in, number_of, set_addresses, set_default_route};
 
 /// What an interface is configured with.
@@ -38,6 +38,19 @@ impl Namespace {
 
 pub(crate) fn id(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
+}
+
+/// What a namespace says of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// Whether it is administratively up.
+    pub is_up: bool,
+    /// Its MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Its MAC address.
+    pub mac: Option<[u8; 6]>,
+    /// Whether an XDP program runs on what it receives.
+    pub has_xdp: bool,
 }
 
 /// An interface with its addressing, in this process's namespace or another one. It does not keep the namespace alive.
@@ -79,16 +92,24 @@ impl ManagedInterface {
             && self.namespace.as_ref().map(|namespace| namespace.number) == namespace.map(Some)
     }
 
-    /// What another namespace says of it: whether it is administratively up, and its MTU in bytes. `None` if it is in
-    /// this process's namespace, or the kernel does not show it.
+    /// What another namespace says of it. `None` if it is in this process's namespace, or the kernel does not show it.
     #[must_use]
-    pub fn state_elsewhere(&self) -> Option<(bool, Option<u32>)> {
+    pub fn state_elsewhere(&self) -> Option<LinkState> {
         let link = link_in(self.namespace.as_ref()?.number?, self.index).ok()??;
-        let mtu = link.attributes.iter().find_map(|one| match one {
-            LinkAttribute::Mtu(mtu) => Some(*mtu),
-            _ => None,
-        });
-        Some((link.header.flags.contains(LinkFlags::Up), mtu))
+        let mut state =
+            LinkState { is_up: link.header.flags.contains(LinkFlags::Up), ..LinkState::default() };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::Mtu(mtu) => state.mtu = Some(mtu),
+                LinkAttribute::Address(mac) => state.mac = <[u8; 6]>::try_from(mac).ok(),
+                LinkAttribute::Xdp(of) => {
+                    let none = LinkXdp::Attached(XdpAttached::None);
+                    state.has_xdp = of.iter().any(|one| matches!(one, LinkXdp::Attached(_)) && *one != none);
+                }
+                _ => {}
+            }
+        }
+        Some(state)
     }
 
     /// What could not be configured, why, and the remedy.

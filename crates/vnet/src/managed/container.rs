@@ -61,20 +61,7 @@ pub fn mac_in(namespace: &Path, interface: &str) -> io::Result<Option<Vec<u8>>> 
 pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), OpenError> {
     let name = &options.tap.interface;
     let fail = |step| OpenError::of(name, step);
-    let namespace = File::open(&options.namespace).map_err(|source| {
-        let remedy = match source.kind() {
-            io::ErrorKind::NotFound => "start the container; `ip netns` lists named network namespaces",
-            _ => "run netvmd as root",
-        };
-        let text = format!("{}: {source} ({remedy})", options.namespace.display());
-        OpenError::of(name, "cannot open its network namespace")(io::Error::new(source.kind(), text))
-    })?;
-    if is_own(&options.namespace) {
-        let why = "it is netvm's own: give the container's, or use kind = \"host\"";
-        return Err(fail("cannot use its network namespace")(io::Error::other(why)));
-    }
-    let identity =
-        Namespace::of(&options.namespace, &namespace).map_err(fail("cannot open its network namespace"))?;
+    let (namespace, identity) = namespace_of(options)?;
     // A name that the kernel chooses, as here may be another interface of that name.
     let (opened, here) = tap::make(&TapOptions { interface: "nvtap%d".to_owned(), ..options.tap.clone() })?;
     let mut requests = Requests::open().map_err(fail("cannot configure it"))?;
@@ -98,4 +85,25 @@ pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), Op
     let is_up = inside(namespace.as_fd(), come_up).and_then(|result| result);
     is_up.map_err(fail("cannot bring it up in its network namespace"))?;
     Ok((opened, ManagedInterface::new(name.clone(), Some(identity), options.addressing.clone())))
+}
+
+/// The namespace, which is not netvm's own.
+pub(super) fn namespace_of(options: &ContainerOptions) -> Result<(File, Namespace), OpenError> {
+    let name = &options.tap.interface;
+    let fail = |step| OpenError::of(name, step);
+    let namespace = File::open(&options.namespace).map_err(|source| {
+        let remedy = match source.kind() {
+            io::ErrorKind::NotFound => "start the container; `ip netns` lists named network namespaces",
+            _ => "run netvmd as root",
+        };
+        let text = format!("{}: {source} ({remedy})", options.namespace.display());
+        OpenError::of(name, "cannot open its network namespace")(io::Error::new(source.kind(), text))
+    })?;
+    if is_own(&options.namespace) {
+        let why = "it is netvm's own: give the container's, or use kind = \"host\"";
+        return Err(fail("cannot use its network namespace")(io::Error::other(why)));
+    }
+    let identity =
+        Namespace::of(&options.namespace, &namespace).map_err(fail("cannot open its network namespace"))?;
+    Ok((namespace, identity))
 }

@@ -5,7 +5,8 @@ pub mod container;
 pub mod host;
 mod link_events;
 mod listening;
+pub mod pair;
 
-pub use addressing::{Addressing, ManagedInterface};
+pub use addressing::{Addressing, LinkState, ManagedInterface};
 pub use link_events::{LinkEvent, LinkEvents};
 pub use listening::ListeningInterface;

@@ -9,10 +9,10 @@ mod tunnels;
 mod vms;
 
 use netvm_model::{
-    Balance, BondConfig, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, Group, GroupId,
-    Host, HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits, NfStart,
-    OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights, SourceConfig,
-    SteerTo, VhostDma, VhostMode,
+    Balance, BondConfig, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, FastPath,
+    Group, GroupId, Host, HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits,
+    NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights,
+    SourceConfig, SteerTo, VhostDma, VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
@@ -32,7 +32,10 @@ fn container() -> impl Strategy<Value = ContainerConfig> {
     let mac = option::of(any::<[u8; 4]>().prop_map(|[a, b, c, d]| MacAddr([2, a, b, c, d, 9])));
     let addresses = select(vec![vec![], vec!["10.0.0.5/24"], vec!["10.0.0.5/24", "fd00::5/64"]]);
     let gateways = select(vec![vec![], vec!["10.0.0.1"], vec!["fe80::1", "10.0.0.1"]]);
-    (namespace, mac, addresses, gateways).prop_map(|(namespace, mac, addresses, gateways)| ContainerConfig {
+    let fast_path = select(vec![FastPath::Off, FastPath::Auto, FastPath::On]);
+    let all = (namespace, mac, addresses, gateways, fast_path);
+    all.prop_map(|(namespace, mac, addresses, gateways, fast_path)| ContainerConfig {
+        fast_path,
         namespace: namespace.to_owned(),
         interface: String::new(),
         mac,

@@ -11,6 +11,7 @@ use netvm_vnet::LinkEvent;
 
 use super::device::Device;
 use crate::ids::WorkerId;
+use crate::kernel_flows::KernelFlows;
 use crate::memory::Memory;
 pub use kernel_interface::{InterfaceState, InterfaceView};
 pub(super) use kernel_interface::{KernelInterface, has_device, mtu};
@@ -109,6 +110,12 @@ pub(crate) struct PortMode {
     pub(crate) fallback: Option<String>,
 }
 
+impl PortMode {
+    pub(super) const fn of(driver: String, fallback: Option<String>) -> Self {
+        Self { driver, fallback }
+    }
+}
+
 impl From<&str> for PortMode {
     fn from(driver: &str) -> Self {
         driver.to_owned().into()
@@ -132,6 +139,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) memories: Vec<Arc<Memory>>,
     /// By queue: its worker. Empty: a queue for each worker.
     pub(crate) workers: Vec<WorkerId>,
+    /// For ports with a fast path.
+    pub(crate) kernel_flows: &'a KernelFlows,
 }
 
 impl Opening<'_> {

@@ -25,6 +25,7 @@ use super::workers::Workers;
 use crate::counters::QueueCounters;
 use crate::ids::{GroupId, MemoryId, PortId, WorkerId};
 use crate::interface::{Control, OpenError, OpenProblem, PortMode};
+use crate::kernel_flows::KernelFlows;
 use crate::memory::Memory;
 use crate::policy::Policy;
 use crate::worker::Command;
@@ -39,6 +40,8 @@ pub(crate) struct Ports {
     placement: Placement,
     loads: Loads,
     balance: Balance,
+    /// The kernel's flow table, once a port has a fast path.
+    kernel_flows: KernelFlows,
 }
 
 /// A configuration and its compiled rules.
@@ -75,6 +78,7 @@ impl Ports {
             placement: Placement::new(nodes),
             loads: Loads::default(),
             balance: Balance::default(),
+            kernel_flows: KernelFlows::default(),
         }
     }
 

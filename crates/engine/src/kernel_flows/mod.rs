@@ -1,0 +1,90 @@
+//! What ports with a fast path share: the network namespace with the other ends of their interfaces, and the kernel's
+//! flow table. Neither is made before a port needs it.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use netvm_kernel_flows::{PortEnds, PortPrograms, ProgramError, Table, TableSize};
+use netvm_vnet::{LinkState, OpenError, Pair, PrivateNamespace};
+use netvm_wire::MacAddr;
+
+use crate::ids::PortId;
+
+/// Flows that the table has room for, 9 MB of the kernel's memory.
+const FLOWS: u32 = 1 << 16;
+const SIZE: TableSize = TableSize { ports: netvm_region::MAX_PORTS as u32, flows: FLOWS };
+
+/// Why a port has no fast path.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FastPathError {
+    /// The table, the namespace or the programs.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The interface.
+    #[error(transparent)]
+    Interface(#[from] OpenError),
+}
+
+/// The table, once a port has needed it.
+#[derive(Debug, Default)]
+pub(crate) struct KernelFlows(OnceCell<Arc<Shared>>);
+
+/// Table and namespace.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) namespace: Arc<PrivateNamespace>,
+    pub(crate) table: Table,
+}
+
+impl KernelFlows {
+    /// Makes what ports share, unless that is there.
+    pub(crate) fn make(&self) -> Result<&Arc<Shared>, ProgramError> {
+        if let Some(shared) = self.0.get() {
+            return Ok(shared);
+        }
+        let table = Table::new(SIZE).map_err(ProgramError::Place)?;
+        let namespace = Arc::new(PrivateNamespace::new().map_err(ProgramError::Place)?);
+        Ok(self.0.get_or_init(|| Arc::new(Shared { namespace, table })))
+    }
+}
+
+/// The fast path of a port. Dropping it removes the interface.
+#[derive(Debug)]
+pub(crate) struct FastPort {
+    shared: Arc<Shared>,
+    slot: u32,
+    // Before the pair, on which they run.
+    _programs: PortPrograms,
+    pair: Pair,
+}
+
+impl FastPort {
+    /// Joins both ends: what the kernel does not know goes to netvm.
+    pub(crate) fn new(shared: &Arc<Shared>, port: PortId, pair: Pair) -> Result<Self, ProgramError> {
+        let slot = port.0.into();
+        shared.table.set_epoch(slot, 0);
+        let ends = PortEnds { slot, veth: pair.outer(), tap: pair.tap() };
+        let attach = || PortPrograms::attach(&shared.table, &ends);
+        let programs = shared.namespace.inside(attach).map_err(ProgramError::Place)??;
+        Ok(Self { shared: Arc::clone(shared), slot, _programs: programs, pair })
+    }
+
+    /// Follows the container's end. While an XDP program runs on it, all its packets take the way through the pair.
+    pub(crate) fn follow(&self, state: LinkState) {
+        let LinkState { mtu, mac, has_xdp, .. } = state;
+        // If this fails, the container may send packets as long as before.
+        let _ = self.pair.follow_mtu(mtu.unwrap_or(0));
+        self.shared.table.set_mac(self.slot, mac.filter(|_| !has_xdp).map(MacAddr));
+    }
+
+    /// Whether the container's interface is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.pair.exists()
+    }
+}
+
+impl Drop for FastPort {
+    fn drop(&mut self) {
+        self.shared.table.set_epoch(self.slot, 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! The interfaces: what containers can do with theirs, and what is left of them.
+
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use netvm_api::{Status, path};
+
+use super::{are_connected, container, has_interface, port, soon};
+use crate::common::download::{download, serve};
+use crate::common::hosts::{Host, are_possible, run};
+use crate::common::{Daemon, ENGINE, Folder};
+
+const BYTES: u64 = 20_000_000;
+
+fn config(hosts: &[Host; 2]) -> String {
+    ENGINE.to_owned() + &container(1, &hosts[0], "") + &container(2, &hosts[1], "")
+}
+
+/// Downloads both ways.
+fn exchange(hosts: &[Host; 2]) {
+    for (to, from, address) in [(0, 1, "10.54.0.2"), (1, 0, "fd54::1")] {
+        serve(&hosts[from], BYTES);
+        download(&hosts[to], address.parse::<IpAddr>().unwrap(), BYTES);
+    }
+}
+
+#[test]
+fn a_container_does_with_its_interface_what_it_likes() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["fa1", "fa2"].map(Host::bare);
+    let before = run("ip -o link show");
+    let daemon = Daemon::start(&config(&hosts));
+    let driver = port(&daemon, "c1").driver_mode;
+    assert!(driver.ends_with("fast path"), "{driver}");
+    assert!(are_connected(&hosts));
+    exchange(&hosts);
+    let interfaces = run("ip -o link show");
+    let new = interfaces.lines().filter(|line| line.contains(": v0") || line.contains(": t0")).count();
+    assert!(new == 0, "nothing of them is on the host:\n{before}\n{interfaces}");
+
+    // Another MAC address; frames for the old one are for somebody else.
+    hosts[0].ip("link set eth0 address 02:00:00:00:54:99");
+    assert!(are_connected(&hosts));
+    // Another MTU on both sides, and long frames by it.
+    hosts.iter().for_each(|host| host.ip("link set eth0 mtu 1300"));
+    exchange(&hosts);
+    let problems = |daemon: &Daemon| daemon.get::<Status>(path::STATUS).problems.concat();
+    daemon.until("netvm sees the MTU", |daemon| problems(daemon).contains("1300"));
+    // Without offloads.
+    assert!(hosts[0].output("ethtool -K eth0 tso off gso off tx off").status.success());
+    exchange(&hosts);
+    hosts[0].ip("link set eth0 down");
+    daemon.until("netvm sees that it is down", |daemon| !port(daemon, "c1").link);
+    hosts[0].ip("link set eth0 up");
+    assert!(are_connected(&hosts));
+    // It removes the interface, and gets it again.
+    let index = hosts[0].ip_output("-o link show eth0");
+    hosts[0].ip("link delete eth0");
+    assert!(soon(|| has_interface(&hosts[0]) && hosts[0].ip_output("-o link show eth0") != index));
+    assert!(are_connected(&hosts), "{}", daemon.log());
+    exchange(&hosts);
+}
+
+#[test]
+fn nothing_of_it_stays_when_netvmd_is_killed() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["fb1", "fb2"].map(Host::bare);
+    let text = config(&hosts);
+    let mut daemon = Daemon::start(&text);
+    assert!(are_connected(&hosts));
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    // At once, while the kernel may still be removing the first one's.
+    let mut daemon = Daemon::start_in(Arc::clone(&daemon.folder), &text);
+    assert!(are_connected(&hosts), "{}", daemon.log());
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    assert!(soon(|| !hosts.iter().any(has_interface)));
+}
+
+#[test]
+fn without_bpf_a_port_has_no_fast_path_and_says_why() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["fc1", "fc2"].map(Host::bare);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
+    // SAFETY: it calls prctl(2) only.
+    unsafe { command.pre_exec(refuse_bpf) };
+    let auto = container(2, &hosts[1], "").replace("fast_path = true", "fast_path = \"auto\"");
+    let text = ENGINE.to_owned() + &container(1, &hosts[0], "") + &auto;
+    let mut daemon = Daemon::launch_as(command, Arc::new(Folder::new()), &text);
+    daemon.await_log("serves its API on");
+    for name in ["c1", "c2"] {
+        let driver = port(&daemon, name).driver_mode;
+        assert!(driver.starts_with("TAP, ") && driver.contains("no fast path: "), "{driver}");
+    }
+    assert!(are_connected(&hosts));
+    exchange(&hosts);
+    // Only the one that is to have it has a problem.
+    let problems = daemon.get::<Status>(path::STATUS).problems;
+    assert!(matches!(&problems[..], [one] if one.starts_with("port c1: no fast path: ")), "{problems:?}");
+}
+
+/// Makes bpf(2) fail in this process and its children.
+fn refuse_bpf() -> std::io::Result<()> {
+    let jump = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let (load, equal, answer) = (0x20, 0x15, 0x06);
+    let mut filter = [
+        // The number of the system call.
+        jump(load, 0, 0),
+        libc::sock_filter { jf: 1, ..jump(equal, libc::SYS_bpf as u32, 0) },
+        jump(answer, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        jump(answer, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: numbers only.
+    let mut outcome = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if outcome == 0 {
+        // SAFETY: the program outlives the call.
+        outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    }
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
