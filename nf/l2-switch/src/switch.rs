@@ -288,7 +288,7 @@ mod tests {
         nf.age = clock::cycles_in_micros(20_000);
         simulator.inject(&mut nf, A, &frame(1, 2, 0));
         assert_eq!(simulator.inject(&mut nf, B, &frame(2, 1, 0)).verdict, Verdict::Port(A));
-        std::thread::sleep(std::time::Duration::from_millis(40));
+        clock::advance(std::time::Duration::from_millis(40));
         assert_eq!(
             simulator.inject(&mut nf, B, &frame(2, 1, 0)).verdict,
             Verdict::Port(UP),

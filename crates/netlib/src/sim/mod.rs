@@ -26,6 +26,7 @@
 //! # Ok::<(), netlib::Error>(())
 //! ```
 
+pub mod clock;
 mod host;
 mod process;
 mod simulator;

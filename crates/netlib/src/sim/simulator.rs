@@ -12,7 +12,7 @@ use netvm_ring::Descriptor;
 use netvm_wire::ConnState;
 
 use super::host::{Host, Returned, socket_error};
-use super::{MAX_PACKET, Outcome};
+use super::{MAX_PACKET, Outcome, clock};
 use crate::attach::{Attachment, Error};
 use crate::endpoint::{BURST, Endpoint, ThreadContext};
 use crate::function::{NetworkFunction, exchange_messages};
@@ -207,14 +207,16 @@ impl Simulator {
     }
 
     /// Lets time pass for the NF, in steps of 100 ms with a call of [`NetworkFunction::tick`] and
-    /// [`NetworkFunction::send_due`] each, and returns what it sends. Without a call of this, its clock is the
-    /// processor's.
+    /// [`NetworkFunction::send_due`] each, and returns what it sends. [`clock::cycles`] moves, too. Without a
+    /// call of this, its clock is the processor's.
     pub fn advance(&mut self, function: &mut impl NetworkFunction, time: Duration) -> Vec<Outcome> {
         let end = self.time + time;
         let mut sent = Vec::new();
         while self.time < end {
-            self.time = (self.time + TICK).min(end);
+            let step = TICK.min(end - self.time);
+            self.time += step;
             self.endpoint.set_time(self.time);
+            clock::advance(step);
             function.tick();
             function.send_due(&mut self.endpoint.outbox());
             sent.append(&mut self.engine.take_in_order());

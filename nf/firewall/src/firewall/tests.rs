@@ -136,7 +136,7 @@ fn a_silent_flow_loses_its_state() {
     let there = testing::echo("10.0.0.1:0", "10.0.0.2:0");
     let back = testing::echo("10.0.0.2:0", "10.0.0.1:0");
     assert!(bench.passes(LAN, &there) && bench.passes(WAN, &back));
-    std::thread::sleep(Duration::from_millis(1100));
+    bench.simulator.advance(&mut bench.nf, Duration::from_millis(1100));
     assert!(!bench.passes(WAN, &back));
 }
 

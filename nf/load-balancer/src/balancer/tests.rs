@@ -184,8 +184,7 @@ fn sticky_flows_are_bounded_and_forgotten() {
     assert!((1..=32).contains(&counter(&nf, "flows")));
     assert!(counter(&nf, "evicted") >= 168);
     nf.flows.set_timeout(clock::cycles_in_micros(20_000));
-    std::thread::sleep(std::time::Duration::from_millis(40));
-    nf.tick();
+    simulator.advance(&mut nf, std::time::Duration::from_millis(40));
     assert_eq!(counter(&nf, "flows"), 0);
 }
 
