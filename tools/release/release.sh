@@ -2,8 +2,6 @@
 # ./dev release: what a release consists of, made from the last commit. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154
 
-# Crates that make programs or libraries which packages contain: each has a list of its components (SBOM).
-released_crates=(netvmd netvm cni capture-client netlib-c)
 release_tools=(cargo-cyclonedx)
 
 release_usage() {
@@ -75,16 +73,17 @@ source_archive() {
         gzip --no-name --best >"$2"
 }
 
-# component_lists SOURCE FOLDER: a CycloneDX list for each released crate, by the sources unpacked in SOURCE.
+# component_lists SOURCE FOLDER: a CycloneDX list (SBOM) for each program and library that packages contain, by the
+# sources unpacked in SOURCE.
 component_lists() {
-    local crate list epoch
+    local package list epoch
     epoch=$(git -c safe.directory='*' log -1 --format=%ct)
     (cd "$1" && SOURCE_DATE_EPOCH=$epoch cargo cyclonedx --quiet --format json </dev/null) || return
-    for crate in "${released_crates[@]}"; do
-        for list in "$1/crates/$crate"/*.cdx.json; do
-            [[ -e $list ]] || { printf 'no list of the components of %s\n' "$crate" >&2 && return 1; }
-            cp "$list" "$2/"
-        done
+    for package in netlib-c "${demo_programs[@]}" "${more_programs[@]}"; do
+        list=$(find "$1/crates" "$1/nf" -name "$package.cdx.json")
+        [[ -n $list ]] || { printf 'no list of the components of %s\n' "$package" >&2 && return 1; }
+        # The folder of the sources is in the names of our own crates.
+        sed "s|file://$1/|file:///|g" "$list" >"$2/$package.cdx.json"
     done
 }
 
