@@ -101,6 +101,7 @@ fn stats() -> Stats {
         rx_packets: u64::MAX,
         rx_bytes: 2,
         rx_coalesced: Some(7),
+        rx_by_kernel: None,
         tx_packets: 3,
         tx_bytes: 4,
         rx_dropped: 5,

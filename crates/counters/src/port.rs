@@ -32,6 +32,19 @@ macro_rules! port {
                          for a port without `gro`. The column is shown if a port has `gro`.";
                 }
                 {
+                    #[serde(default, skip_serializing_if = "Option::is_none")]
+                    rx_by_kernel: Option<u64>, Packets,
+                        "Packets received that the kernel's flow table forwarded without netvm, which `rx_packets` \
+                         counts, too; `None`: the port has no fast path.";
+                    metric Counter "netvm_port_rx_by_kernel_packets":
+                        "Packets that the kernel's flow table forwarded without netvm; `netvm_port_rx_packets` \
+                         counts them, too.";
+                    column 10 "RX BY KERNEL":
+                        "Packets that the kernel's flow table forwarded without netvm: its hits. RX PACKETS counts \
+                         them, too, so the difference are its misses; `-` for a port without `fast_path`. The column \
+                         is shown if a port has one.";
+                }
+                {
                     tx_packets: u64, Packets, "Packets sent out of the port.";
                     metric Counter "netvm_port_tx_packets";
                     column 3 "TX PACKETS";

@@ -123,6 +123,45 @@ impl Key {
         Some(Self(bytes))
     }
 
+    /// The key of a frame that the port of a slot receives; `None` if it is always a miss.
+    #[must_use]
+    pub fn of_frame(slot: u32, frame: &[u8]) -> Option<Self> {
+        const ETHERNET: usize = 14;
+        let byte = |at: usize| frame.get(at).copied();
+        let mac = |at: usize| Some(MacAddr(*frame.get(at..)?.first_chunk()?));
+        let (source, destination, protocol, transport): (IpAddr, IpAddr, _, _) = match (byte(12)?, byte(13)?)
+        {
+            (0x08, 0x00) if byte(ETHERNET)? == 0x45 && byte(20)? & 0x3f == 0 && byte(21)? == 0 => {
+                let address = |at: usize| Some(IpAddr::from(*frame.get(at..)?.first_chunk::<4>()?));
+                (address(26)?, address(30)?, byte(23)?, 34)
+            }
+            (0x86, 0xdd) => {
+                let address = |at: usize| Some(IpAddr::from(*frame.get(at..)?.first_chunk::<16>()?));
+                (address(22)?, address(38)?, byte(20)?, 54)
+            }
+            _ => return None,
+        };
+        let header = match protocol {
+            6 => 20,
+            17 => 8,
+            _ => return None,
+        };
+        let transport = frame.get(transport..transport + header)?;
+        let ports = [0, 2].map(|at| {
+            transport.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |port| u16::from_be_bytes(*port))
+        });
+        let macs = [mac(0)?, mac(6)?];
+        Self::new(slot, macs, Transport { protocol, source, destination, ports })
+    }
+
+    /// The MAC addresses, destination first.
+    #[must_use]
+    pub fn macs(&self) -> [MacAddr; 2] {
+        [MACS, MACS + 6].map(|at| {
+            self.0.get(at..).and_then(<[u8]>::first_chunk).map_or(MacAddr([0; 6]), |mac| MacAddr(*mac))
+        })
+    }
+
     /// The key of all packets that have the fields of the mask in common with this one.
     #[must_use]
     pub fn masked(mut self, mask: &Mask) -> Self {
@@ -180,6 +219,22 @@ mod tests {
         assert_eq!(masked.bytes()[MACS..PORTS], [0; 12]);
         assert_eq!(masked.bytes()[SOURCE..DESTINATION], [0; 16]);
         assert_eq!(key([1, 2]).masked(&Mask::all()), key([1, 2]));
+    }
+
+    #[test]
+    fn a_frame_has_the_key_of_its_headers() {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 1, 2, 3, 10, 1, 9, 9]);
+        frame.extend([0x03, 0xe8, 0, 80]);
+        frame.resize(54, 0);
+        assert_eq!(Key::of_frame(7, &frame), Some(key([1000, 80])));
+        assert_eq!(key([1000, 80]).macs(), [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])]);
+        assert_eq!(Key::of_frame(7, &frame[..53]), None, "cut in the header of TCP");
+        for (at, byte) in [(13, 6), (14, 0x46), (20, 0x20), (21, 1), (23, 1)] {
+            let mut other = frame.clone();
+            other[at] = byte;
+            assert_eq!(Key::of_frame(7, &other), None, "byte {at}");
+        }
     }
 
     #[test]

@@ -173,6 +173,8 @@ pub enum StepKind {
     Rewritten,
     /// It leaves its chain.
     LeftChain,
+    /// The kernel's flow table has its flow: the kernel forwards such a packet, and netvm does not see it.
+    ByKernel,
     /// It enters a virtual router.
     Router,
     /// The router forwards it.

@@ -1,7 +1,9 @@
 //! What ports with a fast path share: the network namespace with the other ends of their interfaces, and the kernel's
 //! flow table. Neither is made before a port needs it.
 
-use std::cell::OnceCell;
+mod sampler;
+
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use netvm_kernel_flows::{PortEnds, PortPrograms, ProgramError, Table, TableSize};
@@ -9,6 +11,7 @@ use netvm_vnet::{LinkState, OpenError, Pair, PrivateNamespace};
 use netvm_wire::MacAddr;
 
 use crate::ids::PortId;
+pub(crate) use sampler::{Intervals, Sample, Sampler};
 
 /// Flows that the table has room for, 9 MB of the kernel's memory.
 const FLOWS: u32 = 1 << 16;
@@ -46,6 +49,22 @@ impl KernelFlows {
         let namespace = Arc::new(PrivateNamespace::new().map_err(ProgramError::Place)?);
         Ok(self.0.get_or_init(|| Arc::new(Shared { namespace, table })))
     }
+
+    /// What ports share, if any has needed it.
+    pub(crate) fn get(&self) -> Option<&Arc<Shared>> {
+        self.0.get()
+    }
+}
+
+/// What the container's end is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FastEnd {
+    /// Index of the other end.
+    pub(crate) interface: u32,
+    /// The longest packet that the container takes, in bytes behind the Ethernet header.
+    pub(crate) mtu: u32,
+    /// Whether the kernel may pass packets to it: it is up, and no XDP program has to see them.
+    pub(crate) is_open: bool,
 }
 
 /// The fast path of a port. Dropping it removes the interface.
@@ -53,6 +72,7 @@ impl KernelFlows {
 pub(crate) struct FastPort {
     shared: Arc<Shared>,
     slot: u32,
+    end: Cell<FastEnd>,
     // Before the pair, on which they run.
     _programs: PortPrograms,
     pair: Pair,
@@ -66,15 +86,23 @@ impl FastPort {
         let ends = PortEnds { slot, veth: pair.outer(), tap: pair.tap() };
         let attach = || PortPrograms::attach(&shared.table, &ends);
         let programs = shared.namespace.inside(attach).map_err(ProgramError::Place)??;
-        Ok(Self { shared: Arc::clone(shared), slot, _programs: programs, pair })
+        let end = Cell::new(FastEnd { interface: pair.outer(), mtu: 0, is_open: false });
+        Ok(Self { shared: Arc::clone(shared), slot, end, _programs: programs, pair })
     }
 
     /// Follows the container's end. While an XDP program runs on it, all its packets take the way through the pair.
     pub(crate) fn follow(&self, state: LinkState) {
-        let LinkState { mtu, mac, has_xdp, .. } = state;
+        let LinkState { is_up, mtu, mac, has_xdp } = state;
+        self.shared.table.set_mac(self.slot, mac.filter(|_| !has_xdp).map(MacAddr));
         // If this fails, the container may send packets as long as before.
         let _ = self.pair.follow_mtu(mtu.unwrap_or(0));
-        self.shared.table.set_mac(self.slot, mac.filter(|_| !has_xdp).map(MacAddr));
+        let (interface, mtu) = (self.pair.outer(), mtu.unwrap_or(0));
+        self.end.set(FastEnd { interface, mtu, is_open: is_up && !has_xdp });
+    }
+
+    /// The container's end as it was followed last.
+    pub(crate) const fn end(&self) -> FastEnd {
+        self.end.get()
     }
 
     /// Whether the container's interface is there.

@@ -235,7 +235,8 @@ impl Engine {
     /// [`TraceError`], if there is no memory for it.
     pub fn trace(&mut self, packet: Hypothetical<'_>) -> Result<Vec<Step>, TraceError> {
         let snapshot = self.publisher().view().snapshot(0);
-        self.tracer.trace(packet, snapshot, &mut self.memory, self.connections.mapping_key())
+        let steps = self.tracer.trace(packet, snapshot, &mut self.memory, self.connections.mapping_key())?;
+        Ok(self.fast_paths.complete(packet, steps))
     }
 
     /// Latencies by span, of one packet in some thousands, from the first call until a minute after the last one.
@@ -248,8 +249,7 @@ impl Engine {
         self.latencies.reset(&mut self.workers);
     }
 
-    /// Reads at most `most` flows of all workers, page by page. [`Engine::service`] calls `done` with them, and with
-    /// each worker's cache counters.
+    /// Reads at most `most` flows of all workers. [`Engine::service`] calls `done` with them and the cache counters.
     pub fn read_flows(
         &mut self,
         most: usize,

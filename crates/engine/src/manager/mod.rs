@@ -21,6 +21,7 @@
 //! | [`ports`] | open and closed ports, and by [`placement`] which worker serves which of their queues |
 //! | [`publish`] | compiled rules, and chains beyond the configuration; publishes snapshots and next-hop tables |
 //! | [`routers`] | tables of virtual routers |
+//! | [`kernel_flows`] | flows that the kernel forwards between containers |
 //! | [`captures`] | packet captures that run |
 //! | [`traces`] | traces of packets of traffic, and what their events refer to |
 //! | [`since`] | where counters began |
@@ -41,6 +42,7 @@ mod baselines;
 mod bonds;
 mod captures;
 mod cores;
+mod kernel_flows;
 mod memory;
 mod multicast;
 mod nfs;
@@ -71,6 +73,7 @@ pub use captures::{
 };
 use cores::Cores;
 pub use cores::{CoresError, StartError};
+use kernel_flows::FastPaths;
 pub use memory::GroupError;
 use memory::Memories;
 use multicast::Multicast;
@@ -135,6 +138,7 @@ pub struct Engine {
     connections: ConnectionTables,
     connection_readers: Readers<Found>,
     targets: TargetHealth,
+    fast_paths: FastPaths,
 }
 
 impl Engine {
@@ -173,6 +177,7 @@ impl Engine {
             connections: ConnectionTables::new(&config.connections),
             connection_readers: Readers::default(),
             targets: TargetHealth::default(),
+            fast_paths: FastPaths::default(),
         })
     }
 
@@ -228,6 +233,8 @@ impl Engine {
 
     /// Puts a policy into force with the next snapshot.
     fn adopt(&mut self, policy: Arc<Policy>) {
+        let after = Configured { host: &self.host, policy: &policy };
+        self.fast_paths.follow_policy(self.rules.policy(), after);
         self.rules.adopt(policy, self.workers.len(), &self.reaper);
         self.multicast.follow(&self.host, self.rules.policy().switching.as_ref());
     }
@@ -300,6 +307,17 @@ impl Engine {
         self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
         let (ports, mut context) = self.ports_in_context();
         ports.service(&mut context);
+        self.service_kernel_flows();
+    }
+
+    /// Looks after the kernel's flow table.
+    fn service_kernel_flows(&mut self) {
+        let is_watched = self.captures.are_running() || self.traces.are_running();
+        let Self { fast_paths, host, rules, ports, workers, .. } = self;
+        if fast_paths.service(&mut kernel_flows::Context { host, rules, ports, workers, is_watched }) {
+            let snapshot = self.publisher().view().snapshot(0);
+            self.fast_paths.decide(snapshot, &mut self.tracer, &mut self.memory);
+        }
     }
 
     /// Watches the members of bonds.

@@ -109,6 +109,8 @@ pub(crate) struct Workers {
     ending: Vec<WorkerHandle>,
     /// By worker, also of those that have ended.
     counters: Vec<Arc<WorkerCounters>>,
+    /// What the kernel does in their place; the manager counts it.
+    by_kernel: Option<Box<WorkerCounters>>,
     /// The rings of the flow monitors, until the exporter takes them.
     records: Vec<Consumer<Record>>,
     /// By worker: the index of the region of a trust group that is on its NUMA node.
@@ -131,6 +133,7 @@ impl Workers {
             sleepers: Vec::new(),
             ending: Vec::new(),
             counters: Vec::new(),
+            by_kernel: None,
             records: Vec::new(),
             regions: Vec::new(),
             last_ticket: 0,
@@ -309,7 +312,16 @@ impl Workers {
 
     /// A sum over all workers' counters, also of those that have ended.
     pub(crate) fn sum<S: Sum>(&self, of: impl Fn(&WorkerCounters) -> S) -> S {
-        self.counters.iter().map(|counters| of(counters)).sum()
+        self.counters
+            .iter()
+            .map(|counters| of(counters))
+            .chain(self.by_kernel.iter().map(|one| of(one)))
+            .sum()
+    }
+
+    /// Counts what the kernel does in their place.
+    pub(crate) fn by_kernel(&mut self) -> &WorkerCounters {
+        self.by_kernel.get_or_insert_with(|| Box::new(WorkerCounters::new()))
     }
 
     /// Sums over the links of one NF thread, one link per worker.

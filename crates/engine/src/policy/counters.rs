@@ -124,6 +124,14 @@ impl HitCounts {
         }
     }
 
+    /// Counts what matched a rule elsewhere, unless it is no longer in force.
+    pub(crate) fn add(&mut self, rule: RuleId, count: RuleCount) {
+        let policy = self.policies.last().map(|counted| &counted.policy);
+        if policy.is_some_and(|policy| policy.rules.iter().any(|one| one.id == rule)) {
+            self.past.entry(rule).or_default().add(count);
+        }
+    }
+
     /// The current counters of a worker.
     pub(crate) fn of_worker(&self, worker: usize) -> Option<Arc<[DecisionCounters]>> {
         self.policies.last()?.by_worker.get(worker).map(Arc::clone)

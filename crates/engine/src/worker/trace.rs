@@ -141,6 +141,8 @@ pub enum Step {
     Rewritten(Box<FlowKey>),
     /// It leaves the chain.
     Left,
+    /// The kernel's flow table has its flow: the kernel forwards such a packet, and netvm does not see it.
+    ByKernel,
     /// It goes to a virtual router.
     Router(RouterId),
     /// The router sends it on, rewritten.

@@ -67,6 +67,7 @@ pub fn stats(seconds: u64) -> Stats {
         rx_packets: packets,
         rx_bytes: packets * 125,
         rx_coalesced: None,
+        rx_by_kernel: None,
         tx_packets: 0,
         tx_bytes: 0,
         rx_dropped: 0,

@@ -91,6 +91,10 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
             TracedStep { reason: Some(reason.name().to_owned()), ..step }
         }
         Step::Answered => plain(StepKind::Answered, "answered with a TCP reset or an ICMP error"),
+        Step::ByKernel => plain(
+            StepKind::ByKernel,
+            "the kernel flow table has this flow: the kernel forwards it without netvm",
+        ),
         Step::Lost(lost) => plain(StepKind::Lost, lost_text(*lost)),
         Step::Made { .. }
         | Step::Chain(_)

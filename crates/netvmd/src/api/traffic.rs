@@ -214,7 +214,8 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         tx_queues: view.queues.iter().map(queue_info).collect(),
         tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel, view)),
     } });
-    PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), ..info }
+    let rx_by_kernel = info.rx_by_kernel.filter(|_| port.has_fast_path());
+    PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), rx_by_kernel, ..info }
 }
 
 fn bond_info(host: &Host, view: &BondView) -> BondInfo {

@@ -20,8 +20,8 @@ pub mod iperf;
 use std::path::Path;
 
 use netvm_model::{
-    ContainerConfig, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig, RouterId,
-    RouterInterface,
+    ContainerConfig, FastPath, Forward, Host, Idle, Output, PUNT_RATE, PortId, PortKind, RouterConfig,
+    RouterId, RouterInterface,
 };
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::MacAddr;
@@ -49,14 +49,17 @@ const ROUTER: &str = "kernel-router";
 /// Open vSwitch, with which netvm's switch is compared.
 const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
-const SWITCHES: [(&str, PortKinds, Between); 6] = [
+const SWITCHES: [(&str, PortKinds, Between); 7] = [
     ("switch", PortKinds::Container, Between::Nothing),
+    (FAST, PortKinds::FastPath, Between::Nothing),
     ("switch-af-packet", PortKinds::AfPacket, Between::Nothing),
     ("switch-af-xdp", PortKinds::AfXdp, Between::Nothing),
     ("chain-1", PortKinds::Container, Between::Nfs(1)),
     ("chain-3", PortKinds::Container, Between::Nfs(3)),
     (VETH_HOP, PortKinds::Container, Between::Program),
 ];
+/// The kernel forwards what netvm has decided, which is compared with the way without it.
+const FAST: &str = "switch-fast";
 /// A chain through the kernel's bridge as a hop, which is compared with the way without it.
 const VETH_HOP: &str = "veth-hop";
 
@@ -68,8 +71,15 @@ const HOST_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PortKinds {
     Container,
+    FastPath,
     AfPacket,
     AfXdp,
+}
+
+impl PortKinds {
+    const fn is_container(self) -> bool {
+        matches!(self, Self::Container | Self::FastPath)
+    }
 }
 
 /// What packets pass between both ports.
@@ -121,6 +131,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
         }
     }
     for flow in Flow::ALL {
+        comparisons.push(Comparison::new(flow.case(FAST), flow.case("switch")));
         comparisons.push(Comparison::new(flow.case(VETH_HOP), flow.case("switch")));
         comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
@@ -164,8 +175,7 @@ struct Passed {
 
 fn netvm(case: &Case<'_>, passed: Passed, cores: Cores, plan: &Plan) -> Measured {
     let Passed { ends, between } = passed;
-    let hosts =
-        Hosts::new(if ends == PortKinds::Container { Link::None } else { Link::Veth }, case.congestion)?;
+    let hosts = Hosts::new(if ends.is_container() { Link::None } else { Link::Veth }, case.congestion)?;
     let (nfs, is_program) = match between {
         Between::Nothing => (0, false),
         Between::Nfs(nfs) => (nfs, false),
@@ -253,9 +263,10 @@ fn ports(layout: &mut Layout, hosts: &Hosts, ends: PortKinds) -> Vec<PortId> {
             let kind = match ends {
                 PortKinds::AfPacket => PortKind::AfPacket { interface: interface() },
                 PortKinds::AfXdp => PortKind::AfXdp { interface: interface(), generic: false },
-                PortKinds::Container => PortKind::Container(ContainerConfig {
+                PortKinds::Container | PortKinds::FastPath => PortKind::Container(ContainerConfig {
                     namespace: host.namespace.clone(),
                     addresses: vec![host.address],
+                    fast_path: if ends == PortKinds::FastPath { FastPath::On } else { FastPath::Off },
                     ..ContainerConfig::default()
                 }),
             };

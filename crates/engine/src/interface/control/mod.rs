@@ -11,7 +11,7 @@ use netvm_vnet::LinkEvent;
 
 use super::device::Device;
 use crate::ids::WorkerId;
-use crate::kernel_flows::KernelFlows;
+use crate::kernel_flows::{FastEnd, KernelFlows};
 use crate::memory::Memory;
 pub use kernel_interface::{InterfaceState, InterfaceView};
 pub(super) use kernel_interface::{KernelInterface, has_device, mtu};
@@ -47,6 +47,11 @@ pub(crate) trait Control: Send {
 
     /// A fault of its guest or its capture since the last call.
     fn new_fault(&mut self) -> Option<String> {
+        None
+    }
+
+    /// The container's end, if the port has a fast path.
+    fn fast_end(&self) -> Option<FastEnd> {
         None
     }
 

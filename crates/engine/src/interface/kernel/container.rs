@@ -9,7 +9,7 @@ use super::{accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, OpenProblem, Opened, Opening, PortMode,
 };
-use crate::kernel_flows::{FastPathError, FastPort};
+use crate::kernel_flows::{FastEnd, FastPathError, FastPort};
 
 /// The control side.
 struct Container {
@@ -69,6 +69,10 @@ impl Control for Container {
 
     fn fault(&self) -> Option<String> {
         self.managed.problem().map(str::to_owned)
+    }
+
+    fn fast_end(&self) -> Option<FastEnd> {
+        self.fast.as_ref().map(FastPort::end)
     }
 
     fn notes(&self) -> Vec<String> {

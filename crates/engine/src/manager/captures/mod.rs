@@ -194,6 +194,11 @@ pub(crate) struct Numbering<'a> {
 }
 
 impl Captures {
+    /// Whether any capture runs.
+    pub(crate) fn are_running(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
     /// The chains that are captured at their hops.
     pub(crate) fn chains(&self, host: &Host) -> BTreeSet<ChainId> {
         let passing = self.sessions.values().filter(|session| session.dropped.is_none());

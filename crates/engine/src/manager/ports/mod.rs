@@ -25,7 +25,7 @@ use super::workers::Workers;
 use crate::counters::QueueCounters;
 use crate::ids::{GroupId, MemoryId, PortId, WorkerId};
 use crate::interface::{Control, OpenError, OpenProblem, PortMode};
-use crate::kernel_flows::KernelFlows;
+use crate::kernel_flows::{FastEnd, KernelFlows, Shared};
 use crate::memory::Memory;
 use crate::policy::Policy;
 use crate::worker::Command;
@@ -116,6 +116,16 @@ impl Ports {
     /// A worker that sends by a port; `None` if the port is closed.
     pub(crate) fn sender_of(&self, port: PortId) -> Option<WorkerId> {
         self.open.get(&port)?.workers.first().copied()
+    }
+
+    /// What ports with a fast path share, if there has been one.
+    pub(crate) fn kernel_flows(&self) -> Option<&Arc<Shared>> {
+        self.kernel_flows.get()
+    }
+
+    /// The containers' ends of the open ports that have a fast path.
+    pub(crate) fn fast_ends(&self) -> Vec<(PortId, FastEnd)> {
+        self.open.values().filter_map(|port| Some((port.id(), port.control.fast_end()?))).collect()
     }
 
     /// Why a port is closed.

@@ -44,6 +44,11 @@ impl Rules {
         &self.hits
     }
 
+    /// Counts packets that matched rules and that no worker saw.
+    pub(crate) const fn hits_mut(&mut self) -> &mut HitCounts {
+        &mut self.hits
+    }
+
     /// Puts a policy into force with the next snapshot.
     pub(crate) fn adopt(&mut self, policy: Arc<Policy>, workers: usize, reaper: &Reaper) {
         if Arc::ptr_eq(&policy, &self.policy) {

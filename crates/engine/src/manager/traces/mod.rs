@@ -133,6 +133,11 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
+    /// Whether any trace of traffic runs.
+    pub(crate) fn are_running(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
     /// Whether NFs return packets to the engine after each hop.
     pub(crate) fn show_each_hop(&self) -> bool {
         self.sessions.values().any(|session| session.each_hop)

@@ -9,6 +9,7 @@ use crate::manager::memory::{GroupError, Memories};
 use crate::manager::publish::policy::now;
 use crate::manager::traces::render;
 use crate::snapshot::Snapshot;
+use crate::worker::record::Events;
 use crate::worker::trace::Step;
 use crate::worker::{Hypothetical, Tracer};
 
@@ -48,15 +49,30 @@ impl PacketTracer {
     ) -> Result<Vec<Step>, TraceError> {
         // Its hits are no traffic.
         snapshot.hits = Default::default();
-        let tracer = match &mut self.tracer {
-            Some(tracer) => tracer,
-            none => none.insert(new_tracer(memory)?),
-        };
+        let tracer = self.tracer(memory)?;
         if snapshot.nat.is_some() {
             tracer.translate(mapping_key)?;
         }
         let events = tracer.trace(&snapshot, packet, now())?;
         Ok(render::steps(&events, &snapshot.policy))
+    }
+
+    /// What happens to a packet whose connection is not tracked. `snapshot`: of no worker, without hits.
+    pub(crate) fn events(
+        &mut self,
+        packet: Hypothetical<'_>,
+        snapshot: &Snapshot,
+        memory: &mut Memories,
+    ) -> Result<Events, TraceError> {
+        Ok(self.tracer(memory)?.trace(snapshot, packet, now())?)
+    }
+
+    fn tracer(&mut self, memory: &mut Memories) -> Result<&mut Tracer, TraceError> {
+        let tracer = match &mut self.tracer {
+            Some(tracer) => tracer,
+            none => none.insert(new_tracer(memory)?),
+        };
+        Ok(tracer)
     }
 }
 

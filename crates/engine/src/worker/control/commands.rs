@@ -13,6 +13,7 @@ use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId
 use crate::inflight::ThreadInFlight;
 use crate::inflight::sweep::SweepRequest;
 use crate::interface::{PortQueue, Shaper};
+use crate::kernel_flows::Sampler;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::snapshot::Snapshot;
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     SendControlFrames(PortId),
     /// Send the queries of snooping that wait, from the memory of this port.
     SendQueries { by: PortId },
+    /// Sample what ports with a fast path receive.
+    Sample(Box<Sampler>),
     /// End.
     Stop,
 }
@@ -295,6 +298,7 @@ impl Worker {
             Command::SendControlFrames(port) => send_control_frames(dp, &self.snapshot, port),
             Command::SendQueries { by } => send_queries(dp, &self.snapshot, by),
             Command::Probe(probe) => send_probe(dp, &self.snapshot, probe),
+            Command::Sample(sampler) => dp.sampler = Some(sampler),
             Command::Stop => self.stopping = true,
         }
     }

@@ -69,6 +69,9 @@ pub(crate) fn receive<'a>(
             record::received(dp, snapshot, port, batch);
         }
         received.bytes = admit(dp, port, batch);
+        if let Some(sampler) = &mut dp.sampler {
+            sampler.see(port, batch);
+        }
         if has_owners(dp, snapshot, port) {
             received.bytes = give_away(dp, received.cx, port, batch);
         }

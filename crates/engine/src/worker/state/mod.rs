@@ -30,6 +30,7 @@ use crate::counters::WorkerCounters;
 use crate::ids::{LinkId, PortId, WorkerId};
 use crate::inflight::{InFlight, ThreadInFlight};
 use crate::interface::PortContext;
+use crate::kernel_flows::Sampler;
 use crate::limits::SharedLimits;
 use crate::link::Link;
 use crate::memory::Memory;
@@ -99,6 +100,8 @@ pub(crate) struct Datapath {
     pub(crate) dry_state: ConnState,
     /// Notes what happens to packets, while they are traced.
     pub(crate) recorder: Option<Recorder>,
+    /// Samples what ports with a fast path receive, if there are any.
+    pub(crate) sampler: Option<Box<Sampler>>,
     /// Limits that hold for all workers together.
     pub(crate) limits: Arc<SharedLimits>,
     /// Whether any capture runs: then stages pass their packets to `captures`.
@@ -142,6 +145,7 @@ impl Datapath {
             is_dry: false,
             dry_state: ConnState::New,
             recorder: None,
+            sampler: None,
             is_capturing: false,
             captures: WorkerCaptures::default(),
         }

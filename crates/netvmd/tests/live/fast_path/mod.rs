@@ -1,6 +1,9 @@
 //! Containers whose interfaces have a fast path in the kernel.
 
 mod layout;
+mod property;
+mod table;
+mod traffic;
 
 use std::time::Duration;
 

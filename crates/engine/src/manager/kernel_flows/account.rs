@@ -1,0 +1,132 @@
+//! Counts what the kernel has forwarded as if workers had done it: at ports and rules, and for addresses that L2
+//! switching would forget.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use netvm_kernel_flows::{FlowCounts, Key, Table};
+
+use super::decide::Decided;
+use super::kernel_time;
+use crate::counters::WorkerCounters;
+use crate::ids::PortId;
+use crate::manager::publish::policy::now;
+use crate::policy::{HitCounts, Policy, RuleCount, Switching};
+
+/// How long a flow without packets stays in the table, and while the table is full.
+const IDLE: Duration = Duration::from_secs(30);
+const IDLE_IF_FULL: Duration = Duration::from_secs(1);
+
+/// A flow in the table.
+#[derive(Debug)]
+pub(super) struct Installed {
+    pub(super) decided: Decided,
+    pub(super) from: PortId,
+    /// Of this port, and of that which its packets leave by.
+    pub(super) epochs: [u32; 2],
+    since: Duration,
+    /// What was counted of it.
+    counted: FlowCounts,
+}
+
+impl Installed {
+    pub(super) fn new(decided: Decided, from: PortId, epochs: [u32; 2]) -> Self {
+        Self { decided, from, epochs, since: kernel_time(), counted: FlowCounts::default() }
+    }
+}
+
+/// The flows in the table.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    all: HashMap<Key, Installed>,
+    /// The table has had no room.
+    pub(super) is_full: bool,
+}
+
+/// Where packets are counted.
+pub(super) struct Counting<'a> {
+    switching: Option<&'a Switching>,
+    counters: &'a WorkerCounters,
+    hits: &'a mut HitCounts,
+    tick: u32,
+}
+
+impl<'a> Counting<'a> {
+    pub(super) fn new(policy: &'a Policy, counters: &'a WorkerCounters, hits: &'a mut HitCounts) -> Self {
+        Self { switching: policy.switching.as_ref(), counters, hits, tick: now() }
+    }
+
+    /// Counts what a flow has had since the last time.
+    fn add(&mut self, key: &Key, flow: &mut Installed, counts: FlowCounts) {
+        let packets = counts.packets.saturating_sub(flow.counted.packets);
+        let bytes = counts.bytes.saturating_sub(flow.counted.bytes);
+        flow.counted = counts;
+        if packets == 0 {
+            return;
+        }
+        let ports = &self.counters.ports;
+        if let (Some(from), Some(to)) = (ports.get(flow.from.index()), ports.get(flow.decided.to.index())) {
+            from.rx_packets.add(packets);
+            from.rx_bytes.add(bytes);
+            from.rx_by_kernel.add(packets);
+            to.tx_packets.add(packets);
+            to.tx_bytes.add(bytes);
+        }
+        for rule in &flow.decided.rules {
+            self.hits.add(*rule, RuleCount { packets, bytes });
+        }
+        // A host that sends stays known.
+        if let (Some(switching), Some(vlan)) = (self.switching, flow.decided.vlan) {
+            let _ = switching.fdb.learn(vlan, key.macs()[1], flow.from.0, self.tick);
+        }
+    }
+
+    /// Whether L2 switching still leads to the port that the packets of a flow leave by.
+    fn leads_there(&self, key: &Key, flow: &Installed) -> bool {
+        let Some(vlan) = flow.decided.vlan else { return true };
+        let known = self.switching.and_then(|switching| switching.fdb.lookup(vlan, key.macs()[0], self.tick));
+        known == Some(flow.decided.to.0)
+    }
+}
+
+impl Flows {
+    pub(super) fn get(&self, key: &Key) -> Option<&Installed> {
+        self.all.get(key)
+    }
+
+    pub(super) fn add(&mut self, key: Key, flow: Installed) {
+        self.all.insert(key, flow);
+    }
+
+    /// Counts what the kernel has forwarded of each flow, and removes those that do not hold, or have no packets.
+    pub(super) fn count(
+        &mut self,
+        table: &Table,
+        counting: &mut Counting<'_>,
+        holds: impl Fn(&Installed) -> bool,
+    ) {
+        if self.all.is_empty() {
+            return;
+        }
+        let idle = if std::mem::take(&mut self.is_full) { IDLE_IF_FULL } else { IDLE };
+        let now = kernel_time();
+        let mut gone = Vec::new();
+        // If the kernel refuses, the next attempt counts it.
+        let _ = table.dump(|key, counts| {
+            let Some(flow) = self.all.get_mut(&key) else { return gone.push(key) };
+            counting.add(&key, flow, counts);
+            let is_idle = now.saturating_sub(flow.since.max(counts.last)) > idle;
+            if is_idle || !holds(flow) || !counting.leads_there(&key, flow) {
+                gone.push(key);
+            }
+        });
+        for key in gone {
+            // Once more, as it may have had packets in the meantime.
+            let last = table.counts(&key).ok().flatten();
+            let _ = table.remove(&key);
+            if let (Some(mut flow), Some(counts)) = (self.all.remove(&key), last) {
+                counting.add(&key, &mut flow, counts);
+            }
+        }
+    }
+}

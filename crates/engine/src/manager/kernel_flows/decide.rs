@@ -1,0 +1,65 @@
+//! Whether the kernel can do what happens to a packet. In: the events of a hypothetical packet. Out: where it goes, if
+//! that is all that happens.
+
+use netvm_policy::RuleId;
+use netvm_switch::TagChange;
+
+use crate::ids::PortId;
+use crate::snapshot::Snapshot;
+use crate::worker::record::{Events, PacketEvent};
+use crate::worker::trace::Step;
+
+/// What the kernel is to do with a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Decided {
+    /// The port that its packets leave by.
+    pub(super) to: PortId,
+    /// The rules that its packets match.
+    pub(super) rules: Box<[RuleId]>,
+    /// The VLAN in which L2 switching has looked up its addresses, if it has.
+    pub(super) vlan: Option<u16>,
+}
+
+/// Where a packet goes that a port has received; `None` if anything else happens to it: it is dropped, rejected,
+/// metered, copied, queued, changed, flooded, tracked, or passes an NF or a router.
+pub(super) fn decide(events: &Events, from: PortId, snapshot: &Snapshot) -> Option<Decided> {
+    // Its connections, its verdicts or its counts by flow are kept.
+    if snapshot.owned.has(from) {
+        return None;
+    }
+    let (mut rules, mut to, mut switched) = (Vec::new(), None, None);
+    for event in events.list() {
+        match &event.what {
+            PacketEvent::Step(Step::In(port)) if *port == from => {}
+            PacketEvent::Ingress { port, decision, translated: None, .. } if *port == from => {
+                rules.extend(plain(snapshot, *decision)?);
+            }
+            PacketEvent::Egress { from: port, decision, .. } if *port == from => {
+                rules.extend(plain(snapshot, *decision)?);
+            }
+            PacketEvent::Step(Step::Switched(Some(out))) if switched.is_none() => switched = Some(*out),
+            PacketEvent::Step(Step::Out(out)) if to.is_none() => to = Some(*out),
+            _ => return None,
+        }
+    }
+    let to = to.filter(|to| *to != from && switched.is_none_or(|out| out == *to))?;
+    let vlan = match switched {
+        Some(_) => Some(untagged_vlan(snapshot, from, to)?),
+        None => None,
+    };
+    Some(Decided { to, rules: rules.into(), vlan })
+}
+
+/// The rules of a decision after which packets go on as they are.
+fn plain(snapshot: &Snapshot, decision: u32) -> Option<&[RuleId]> {
+    let decision = snapshot.policy.decision(decision);
+    (decision.is_plain() && !decision.syn_proxy).then_some(&*decision.rules)
+}
+
+/// The VLAN of packets without a tag, if they leave without one, too.
+fn untagged_vlan(snapshot: &Snapshot, from: PortId, to: PortId) -> Option<u16> {
+    let switching = snapshot.policy.switching.as_ref()?;
+    let vlan = switching.vlan_of(from)?;
+    let tagging = switching.bridge.egress(to.0, vlan)?;
+    (TagChange::new(None, vlan, tagging) == TagChange::Keep).then_some(vlan)
+}

@@ -1,0 +1,166 @@
+//! Ports with a fast path: which fields tell their flows apart, and what ends them.
+
+use std::time::Instant;
+
+use netvm_kernel_flows::{Field, Mask, Table};
+use netvm_model::PortConfig;
+use netvm_policy::{Edit, Rule, Side, UsedFields};
+
+use super::{FastPaths, MAX_INTERVAL};
+use crate::ids::PortId;
+use crate::kernel_flows::{FastEnd, Intervals};
+use crate::manager::ports::Configured;
+use crate::policy::{Policy, Tracking};
+
+/// A port with a fast path.
+pub(super) struct FastPathPort {
+    pub(super) config: PortConfig,
+    tracking: Option<Tracking>,
+    pub(super) end: FastEnd,
+    /// How many addresses have moved away from it.
+    moves: Option<u32>,
+    /// Zero: none of its packets are forwarded.
+    pub(super) epoch: u32,
+    /// Of the keys of what it receives; `None`: these keys do not have what rules for it read.
+    pub(super) mask: Option<Mask>,
+    /// Whether connections between two hosts are different flows.
+    pub(super) tells_connections_apart: bool,
+    /// Bursts from one sample to the next.
+    interval: u16,
+}
+
+impl FastPathPort {
+    fn new(config: &PortConfig, end: FastEnd) -> Self {
+        let (config, tells_connections_apart) = (config.clone(), false);
+        let (tracking, moves, mask) = (None, None, None);
+        Self { config, tracking, end, moves, epoch: 0, mask, tells_connections_apart, interval: 1 }
+    }
+
+    /// Whether what decides about its packets differs, rules aside.
+    pub(super) fn differs(&self, now: Configured<'_>, id: PortId) -> bool {
+        now.host.port(id) != Some(&self.config) || tracking(now.policy, id) != self.tracking
+    }
+
+    /// Ends all flows from it and to it.
+    pub(super) fn end(&mut self, id: PortId, table: &Table) {
+        self.epoch = 0;
+        table.set_epoch(id.0.into(), 0);
+    }
+
+    /// Begins with no flows under what is in force.
+    fn begin(&mut self, id: PortId, table: &Table, now: Configured<'_>) {
+        if let Some(config) = now.host.port(id) {
+            self.config = config.clone();
+        }
+        self.tracking = tracking(now.policy, id);
+        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id);
+        self.interval = 1;
+        if let Some(mask) = &self.mask {
+            table.set_mask(id.0.into(), mask);
+        }
+        table.set_epoch(id.0.into(), self.epoch);
+    }
+
+    /// The kernel cannot forward a sample of it.
+    pub(super) fn sample_less(&mut self, id: PortId, intervals: &Intervals) {
+        self.interval = self.interval.saturating_mul(2).clamp(1, MAX_INTERVAL);
+        intervals.set(id, self.interval);
+    }
+
+    /// The kernel forwards what a sample of it belongs to.
+    pub(super) fn sample_often(&mut self, id: PortId, intervals: &Intervals) {
+        self.interval = 1;
+        intervals.set(id, self.interval);
+    }
+}
+
+impl FastPaths {
+    /// Follows the ports with a fast path.
+    pub(super) fn follow_ports(&mut self, table: &Table, ends: Vec<(PortId, FastEnd)>, now: Configured<'_>) {
+        let Self { ports, intervals, last_epoch, next_count, .. } = self;
+        ports.retain(|id, port| {
+            let stays = ends.iter().any(|(other, _)| other == id);
+            if !stays {
+                port.end(*id, table);
+                intervals.set(*id, 0);
+                // Before another port gets the number.
+                *next_count = Instant::now();
+            }
+            stays
+        });
+        let fdb = now.policy.switching.as_ref().map(|switching| &switching.fdb);
+        for (id, end) in ends {
+            let Some(config) = now.host.port(id) else { continue };
+            let port = ports.entry(id).or_insert_with(|| FastPathPort::new(config, end));
+            let moves = fdb.map(|fdb| fdb.port_generation(id.0));
+            if (port.end, port.moves) != (end, moves) {
+                port.end(id, table);
+                (port.end, port.moves) = (end, moves);
+            }
+            if port.epoch == 0 && end.is_open {
+                *last_epoch = last_epoch.wrapping_add(1).max(1);
+                port.epoch = *last_epoch;
+                port.begin(id, table, now);
+                intervals.set(id, if port.mask.is_some() { 1 } else { 0 });
+            }
+        }
+    }
+}
+
+fn tracking(policy: &Policy, id: PortId) -> Option<Tracking> {
+    policy.ingress(id).and_then(|ingress| ingress.tracking)
+}
+
+/// Whether a rule may decide about packets that a port has received, at once or when they leave.
+fn is_for(rule: &Rule, id: PortId) -> bool {
+    rule.matches.is_egress() && (rule.matches.from.is_empty() || rule.matches.from.contains(&id))
+        || Side::Ingress { from: id }.takes(&rule.matches)
+}
+
+/// The fields that tell flows of a port apart, and whether connections between two hosts are different flows. MAC
+/// addresses always do, as L2 switching learns and looks them up.
+fn mask_of(policy: &Policy, id: PortId) -> (Option<Mask>, bool) {
+    let rules = policy.rules.iter().filter(|rule| is_for(rule, id));
+    let used = rules.fold(UsedFields::default(), UsedFields::with);
+    if used.tcp_flags != 0 || used.dscp != 0 || used.state {
+        return (None, false);
+    }
+    let has_guard = policy.ingress(id).is_some_and(|ingress| ingress.guard.is_some());
+    let fields = [
+        (Field::Source(128), used.source || has_guard),
+        (Field::Destination(128), used.destination),
+        (Field::SourcePort, used.source_ports),
+        (Field::DestinationPort, used.destination_ports),
+    ];
+    let mask = Mask::default().with(Field::DestinationMac).with(Field::SourceMac);
+    let with = |mask: Mask, (field, is_used): &(Field, bool)| if *is_used { mask.with(*field) } else { mask };
+    (Some(fields.iter().fold(mask, with)), used.source_ports || used.destination_ports)
+}
+
+/// What differs between two policies.
+pub(super) struct Changes<'a> {
+    rules: Vec<&'a Rule>,
+    /// L2 switching is another one.
+    is_new_bridge: bool,
+}
+
+impl<'a> Changes<'a> {
+    pub(super) fn between(before: &'a Policy, after: &'a Policy) -> Self {
+        let same = |one: &Rule, other: &Rule| one == other && one.is_active() == other.is_active();
+        let edit = Edit::between(&before.rules, &after.rules, same);
+        let gone = before.rules.get(edit.gone()).unwrap_or_default();
+        let added = after.rules.get(edit.added()).unwrap_or_default();
+        let is_new_bridge = match (&before.switching, &after.switching) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            _ => true,
+        };
+        Self { rules: gone.iter().chain(added).collect(), is_new_bridge }
+    }
+
+    /// Whether they may decide otherwise about packets from or to a port.
+    pub(super) fn concern(&self, id: PortId) -> bool {
+        let concerns = |rule: &&Rule| is_for(rule, id) || rule.matches.to.contains(&id);
+        self.is_new_bridge || self.rules.iter().any(concerns)
+    }
+}
