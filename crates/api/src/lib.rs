@@ -75,7 +75,9 @@ pub use change::{
     ApiError, ApplyHow, ApplyReply, ConfigReply, Diagnostic, Done, Drift, PlanReply, Revision, RevisionInfo,
     Severity, StopDaemon,
 };
-pub use client::{ByteStream, Client, ClientError, ConnectionEventStream, EventStream, TraceStream};
+pub use client::{
+    ByteStream, Client, ClientError, ConnectionEventStream, EventStream, ServerArgs, TraceStream,
+};
 pub use escape::file_name;
 pub use live::{AddPort, AddedPort, LivePortInfo, RemovePort};
 pub use netvm_config::{Change, ChangeKind, Effect, ItemKind, Plan};

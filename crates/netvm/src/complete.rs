@@ -10,9 +10,7 @@ use std::time::Duration;
 use clap_complete::env::Shells;
 use clap_complete::{ArgValueCompleter, CompletionCandidate, Shell};
 use netvm_api::explain::{DROPS, Explanation};
-use netvm_api::{Client, ClientError};
-
-use crate::server::ServerArgs;
+use netvm_api::{Client, ClientError, ServerArgs};
 
 /// The variable that says for which shell netvm shall complete.
 pub const VARIABLE: &str = "NETVM_COMPLETE";

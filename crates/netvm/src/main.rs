@@ -10,7 +10,6 @@ mod error;
 mod format;
 mod new_nf;
 mod output;
-mod server;
 
 use std::process::ExitCode;
 

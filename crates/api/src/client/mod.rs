@@ -1,5 +1,6 @@
 //! A client of the API: one connection for each request, over the Unix socket or, to another machine, over TLS.
 
+mod args;
 mod error;
 mod http;
 mod server;
@@ -12,6 +13,7 @@ use hyper::Method;
 use hyper::header::HeaderValue;
 use netvm_tls::ClientFiles;
 
+pub use args::ServerArgs;
 pub use error::ClientError;
 use http::Body;
 use server::{Remote, Server, Stream};

@@ -4,11 +4,13 @@
 //! and options, and to capture into a FIFO.
 #![forbid(unsafe_code)]
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use netvm_api::{CaptureRequest, Client, ClientError};
+use netvm_api::{CaptureFile, CaptureRequest, Client, ClientError, ServerArgs};
 use netvm_capture_client::{
     CaptureError, FilterError, Limits, Output, Session, SessionError, Target, compile, run,
 };
@@ -47,9 +49,9 @@ struct Arguments {
     /// Drop reasons, separated by commas
     #[arg(long, default_value = "")]
     reason: String,
-    /// netvmd's API socket
-    #[arg(long)]
-    socket: Option<PathBuf>,
+    /// Which netvmd; Wireshark gives no such options, but the environment or a script can
+    #[command(flatten)]
+    server: ServerArgs,
     /// Print the man page
     #[arg(long, hide = true)]
     man: bool,
@@ -100,9 +102,8 @@ fn main() -> ExitCode {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), ExtcapError> {
-    let client = Client::new(arguments.socket.as_deref()).by_group();
     if arguments.extcap_interfaces {
-        return list(&client).await;
+        return list(&arguments.server.client()?).await;
     }
     if arguments.extcap_dlts {
         println!("dlt {{number=1}}{{name=EN10MB}}{{display=Ethernet}}");
@@ -113,7 +114,12 @@ async fn serve(arguments: &Arguments) -> Result<(), ExtcapError> {
         return Ok(());
     }
     if arguments.capture {
-        return capture(arguments, &client).await;
+        let client = arguments.server.client()?;
+        return if client.socket().is_some() {
+            capture(arguments, &client).await
+        } else {
+            download(arguments, &client).await
+        };
     }
     if let Some(filter) = &arguments.extcap_capture_filter {
         // Wireshark takes any text on standard output for what is wrong.
@@ -132,6 +138,10 @@ async fn list(client: &Client) -> Result<(), ExtcapError> {
         match tokio::try_join!(client.ports(), client.nfs(), client.chains(), client.routers()) {
             Ok(all) => all,
             Err(ClientError::NotRunning { .. } | ClientError::Denied { .. }) => return Ok(()),
+            Err(error @ ClientError::Unreachable { .. }) => {
+                eprintln!("netvm-extcap: {error}");
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
     let interface =
@@ -191,16 +201,40 @@ fn request_of(interface: &str) -> Option<CaptureRequest> {
     }
 }
 
-async fn capture(arguments: &Arguments, client: &Client) -> Result<(), ExtcapError> {
+/// What Wireshark wants, without its filter, and where to.
+fn wanted(arguments: &Arguments) -> Result<(CaptureRequest, PathBuf), ExtcapError> {
     let interface = arguments.extcap_interface.clone().ok_or(ExtcapError::Missing("--extcap-interface"))?;
     let fifo = arguments.fifo.clone().ok_or(ExtcapError::Missing("--fifo"))?;
     let mut request = request_of(&interface).ok_or(ExtcapError::Interface(interface))?;
-    request.filter = compile(arguments.extcap_capture_filter.as_deref().unwrap_or_default())?;
     request.snaplen = arguments.snaplen;
     if request.dropped {
         let reasons = arguments.reason.split(',').map(str::trim).filter(|reason| !reason.is_empty());
         request.reasons = reasons.map(str::to_owned).collect();
     }
+    Ok((request, fifo))
+}
+
+/// Has a netvmd on another machine write the capture, and receives it.
+async fn download(arguments: &Arguments, client: &Client) -> Result<(), ExtcapError> {
+    let (CaptureRequest { at, dropped, reasons, snaplen, .. }, fifo) = wanted(arguments)?;
+    let filter = arguments.extcap_capture_filter.clone().unwrap_or_default();
+    let (packets, seconds) = (CaptureFile::MAX_PACKETS, CaptureFile::MAX_SECONDS);
+    let request = CaptureFile { at, dropped, reasons, filter, snaplen, packets, seconds };
+    let mut stream = client.capture_file(&request).await?;
+    let mut to = OpenOptions::new().write(true).create(true).truncate(true).open(fifo)?;
+    while let Some(chunk) = stream.next().await? {
+        match to.write_all(&chunk).and_then(|()| to.flush()) {
+            // Wireshark has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            outcome => outcome?,
+        }
+    }
+    Ok(())
+}
+
+async fn capture(arguments: &Arguments, client: &Client) -> Result<(), ExtcapError> {
+    let (mut request, fifo) = wanted(arguments)?;
+    request.filter = compile(arguments.extcap_capture_filter.as_deref().unwrap_or_default())?;
     let session = Session::start(client, &request).await?;
     let mut output = Output::open(Target::File(fifo, None))?;
     // Wireshark ends it by a signal, or closes the FIFO.

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use netvm_api::ServerArgs;
 use netvm_fleet::EtcdArgs;
 
 use crate::complete::{Names, names};
-use crate::server::ServerArgs;
 
 pub use capture::CaptureArgs;
 pub use cert::CertCommand;

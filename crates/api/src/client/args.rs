@@ -1,9 +1,11 @@
-//! Which netvmd a command is for.
+//! Options of programs: which netvmd they ask.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use netvm_api::{Client, ClientError, ClientFiles};
+use netvm_tls::ClientFiles;
+
+use super::{Client, ClientError};
 
 /// Environment variable with the address of a netvmd on another machine.
 const HOST_VARIABLE: &str = "NETVM_HOST";
