@@ -14,8 +14,9 @@
 //! Packets of the namespaces are up to 1500 bytes long in all cases, and those between VTEPs 1550. TCP has the cases of
 //! `container` (`-reverse`, `-8`). `switch`, `patch` and `vxlan` have no wire: segments pass whole, so they show the
 //! cost of headers, routes and look-ups. Between netvm and a `wire`, segments are cut for tunnels, because packet
-//! sockets cannot tell the kernel of inner ones. `ovs-vxlan` is the installed Open vSwitch without `userspace-tso-enable`, with
-//! which it drops segments that are for a tunnel; `ovs-vxlan-tso` is that of Debian 13 with it.
+//! sockets cannot tell the kernel of inner ones. `ovs-vxlan` is the installed Open vSwitch without
+//! `userspace-tso-enable`, with which it drops segments that are for a tunnel; `ovs-vxlan-tso` is that of Debian 13
+//! with it.
 //!
 //! - `normal-64B`: packets of 64 bytes (FCS included) that one worker switches by MAC address.
 //! - `vxlan-encap-64B`: the same to a VTEP, encapsulated and routed to a port.
