@@ -12,7 +12,7 @@ mod connections;
 mod health;
 mod multicast;
 
-pub use api::{ApiConfig, Fingerprint, ParseFingerprintError, RemoteApi, RemoteClient, Role};
+pub use api::{ApiConfig, Fingerprint, ParseFingerprintError, RemoteApi, RemoteClient, RemoteUser, Role};
 pub use connections::{ConnectionLog, ConnectionTimeouts, ConnectionsConfig, LogSubject};
 pub use health::HealthConfig;
 pub use multicast::{McastRouter, ParseStaticGroupError, PortSnooping, SnoopingConfig, StaticGroup};

@@ -28,8 +28,8 @@ pub mod words;
 pub use engine::{
     ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, Fingerprint,
     FlowCacheConfig, FlowMonitorConfig, Group, HealthConfig, Idle, LogSubject, McastRouter, MonitorTable,
-    ParseFingerprintError, ParseStaticGroupError, PolicyConfig, PortSnooping, RemoteApi, RemoteClient, Role,
-    SnoopingConfig, StaticGroup, SwitchConfig,
+    ParseFingerprintError, ParseStaticGroupError, PolicyConfig, PortSnooping, RemoteApi, RemoteClient,
+    RemoteUser, Role, SnoopingConfig, StaticGroup, SwitchConfig,
 };
 pub use host::{CheckedTarget, Host, PairHop, PairPort, Reach, assign_ids, new_rule_id};
 pub use netvm_ids::{

@@ -1,7 +1,7 @@
 //! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
+mod access;
 mod capture;
-mod cert;
 mod change;
 mod connections;
 mod counters;
@@ -17,8 +17,8 @@ mod top;
 mod trace;
 mod vm;
 
+pub use access::{cert, passwd};
 pub use capture::{capture, held_packets};
-pub use cert::cert;
 pub use change::{apply, check, history, plan, rollback, show_config};
 pub use connections::connections;
 pub use events::events;

@@ -82,6 +82,12 @@ pub enum CliError {
     /// A certificate was not made.
     #[error(transparent)]
     Cert(#[from] netvm_tls::IssueError),
+    /// A password was not set or removed.
+    #[error(transparent)]
+    Passwords(#[from] netvm_passwords::PasswordsError),
+    /// A password was typed in two ways.
+    #[error("the passwords differ: nothing is changed")]
+    Retyped,
     /// The configurations of a fleet were not changed, or not all of them.
     #[error(transparent)]
     Fleet(#[from] FleetError),

@@ -53,6 +53,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
         }
         CliCommand::Explain { name, markdown } => commands::explain(output, name.as_deref(), markdown),
         CliCommand::Cert { command } => commands::cert(output, &command),
+        CliCommand::Passwd(arguments) => commands::passwd(output, &arguments),
         CliCommand::NewNf(arguments) => new_nf::new_nf(output, &arguments),
         CliCommand::Openapi { markdown: true } => output.text(&netvm_api::openapi::page()),
         CliCommand::Openapi { markdown: false } => output.value(&netvm_api::openapi::openapi()),
@@ -112,6 +113,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         | CliCommand::Explain { .. }
         | CliCommand::Fleet { .. }
         | CliCommand::Cert { .. }
+        | CliCommand::Passwd(_)
         | CliCommand::NewNf(_)
         | CliCommand::Openapi { .. }
         | CliCommand::Completion { .. }

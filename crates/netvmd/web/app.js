@@ -5,7 +5,12 @@ import { Graph } from "/web/graph.js";
 import { tracer } from "/web/trace.js";
 
 const KEY = "netvm-token";
+// That there is a session: its cookie is not for scripts.
+const USER = "netvm-user";
 const byId = (id) => document.getElementById(id);
+// On other machines a user logs in, or the browser has a certificate; on this one there is a token.
+const hasUsers = location.protocol === "https:";
+const login = byId(hasUsers ? "password-login" : "login");
 let token = sessionStorage.getItem(KEY) || "";
 if (location.hash.startsWith("#token=")) {
   token = decodeURIComponent(location.hash.slice(7));
@@ -222,8 +227,9 @@ async function turn() {
   if (!document.hidden) {
     try {
       await read();
-      byId("login").hidden = true;
+      login.hidden = true;
       byId("views").hidden = false;
+      byId("logout").hidden = !sessionStorage.getItem(USER);
       const begun = performance.now();
       draw();
       // For the tests: milliseconds of the first and of the fastest drawing. Others may have waited for a processor.
@@ -232,9 +238,9 @@ async function turn() {
       times.first ||= took;
       times.draw = Math.min(took, times.draw ?? took);
     } catch (error) {
-      byId("login").hidden = !error.token;
+      login.hidden = !error.token;
       byId("views").hidden = Boolean(error.token) || !state.stats;
-      byId("summary").textContent = error.token ? "needs a token" : "netvmd does not answer: " + error.message;
+      byId("summary").textContent = error.token ? (hasUsers ? "log in" : "needs a token") : "netvmd does not answer: " + error.message;
       if (error.token) return;
       pause = 3000;
     }
@@ -242,6 +248,27 @@ async function turn() {
   setTimeout(turn, pause);
 }
 
+byId("password-login").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [name, password] = ["user", "password"].map((id) => byId(id).value);
+  byId("refusal").textContent = "";
+  try {
+    const headers = { "Content-Type": "application/json" };
+    const reply = await fetch("/web/login", { method: "POST", headers, body: JSON.stringify({ name, password }) });
+    const body = await reply.json();
+    if (!reply.ok) throw new Error(body.message);
+    byId("password").value = "";
+    sessionStorage.setItem(USER, name);
+    turn();
+  } catch (error) {
+    byId("refusal").textContent = error.message;
+  }
+});
+byId("logout").addEventListener("click", async () => {
+  await fetch("/web/logout", { method: "POST" });
+  sessionStorage.removeItem(USER);
+  location.reload();
+});
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();

@@ -21,6 +21,8 @@ pub struct ServerFiles {
     pub key: PathBuf,
     /// The certificates of the authorities of its clients.
     pub client_ca: PathBuf,
+    /// Whether clients without a certificate get a connection, too.
+    pub admits_anonymous: bool,
 }
 
 /// The settings of a server.
@@ -68,8 +70,10 @@ impl ServerFiles {
         let key = key(&self.key)?;
         let (store, client_ca) = authorities(&self.client_ca)?;
         let unusable = |source| TlsError::Unusable { path: self.certificate.clone(), source };
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider()).build();
-        let verifier = verifier.map_err(|why| TlsError::Authority { path: self.client_ca.clone(), why })?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider());
+        let verifier = if self.admits_anonymous { verifier.allow_unauthenticated() } else { verifier };
+        let verifier =
+            verifier.build().map_err(|why| TlsError::Authority { path: self.client_ca.clone(), why })?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(unusable)?

@@ -53,6 +53,10 @@ pub struct RemoteApi {
     pub client_ca: PathBuf,
     /// The clients that are admitted.
     pub clients: Vec<RemoteClient>,
+    /// The passwords of users, who need no certificate; `None`: there are no users.
+    pub passwords: Option<PathBuf>,
+    /// The users that are admitted.
+    pub users: Vec<RemoteUser>,
 }
 
 impl Default for RemoteApi {
@@ -64,6 +68,8 @@ impl Default for RemoteApi {
             key: PathBuf::new(),
             client_ca: PathBuf::new(),
             clients: Vec::new(),
+            passwords: None,
+            users: Vec::new(),
         }
     }
 }
@@ -77,6 +83,15 @@ pub struct RemoteClient {
     pub role: Role,
     /// The certificates that it may have; empty: any of that name.
     pub fingerprints: Vec<Fingerprint>,
+}
+
+/// A user of the web page, who logs in with a password.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteUser {
+    /// The name in the file of passwords.
+    pub name: String,
+    /// What the user may do.
+    pub role: Role,
 }
 
 /// The SHA-256 of a certificate's DER.
@@ -127,6 +142,12 @@ impl RemoteApi {
         let client = self.clients.iter().find(|client| client.name == name)?;
         let fits = client.fingerprints.is_empty() || client.fingerprints.contains(&fingerprint);
         fits.then_some(client.role)
+    }
+
+    /// The role of a user; `None`: the user is not admitted.
+    #[must_use]
+    pub fn role_of_user(&self, name: &str) -> Option<Role> {
+        self.users.iter().find(|user| user.name == name).map(|user| user.role)
     }
 }
 

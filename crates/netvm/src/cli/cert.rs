@@ -1,4 +1,4 @@
-//! `netvm cert`.
+//! `netvm cert` and `netvm passwd`.
 
 use std::path::PathBuf;
 
@@ -46,6 +46,22 @@ pub enum CertCommand {
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
     },
+}
+
+/// `netvm passwd`.
+#[derive(Debug, Args)]
+pub struct PasswdArgs {
+    /// The user's name
+    pub name: String,
+    /// The file of passwords, which `passwords` of `[api.remote]` names; it is made if need be
+    #[arg(long, value_name = "FILE", default_value = "/etc/netvm/passwords")]
+    pub file: PathBuf,
+    /// What the user may do, in the printed lines: the configuration decides, not the file
+    #[arg(long, value_parser = role, default_value = "view")]
+    pub role: Role,
+    /// Remove the user from the file
+    #[arg(long)]
+    pub delete: bool,
 }
 
 /// Where the files are.

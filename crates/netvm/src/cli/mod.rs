@@ -21,7 +21,7 @@ use netvm_fleet::EtcdArgs;
 use crate::complete::{Names, names};
 
 pub use capture::CaptureArgs;
-pub use cert::CertCommand;
+pub use cert::{CertCommand, PasswdArgs};
 pub use change::{ApplyArgs, ConfigCommand, FleetArgs, FleetCommand};
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
@@ -246,6 +246,10 @@ pub enum CliCommand {
         #[command(subcommand)]
         command: CertCommand,
     },
+    /// Set the password of a user of the web page on other machines; needs no netvmd
+    ///
+    /// Asks for it twice, or reads it from standard input if that is no terminal.
+    Passwd(PasswdArgs),
     /// Create a project for a new NF, with a test; needs no netvmd
     NewNf(NewNfArgs),
     /// Print the HTTP API as OpenAPI 3.1, for code generators; needs no netvmd

@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 
 use capture::CaptureQuota;
 pub(crate) use serve::follow;
-use serve::{Limits, Listening, LocalClients, Rates, Server, WebRights};
+use serve::{Limits, Listening, LocalClients, Logins, Rates, Server, WebRights};
 pub(crate) use status::unhealthy;
 
 use crate::daemon::RuleError;
@@ -102,13 +102,19 @@ fn web_router(daemon: Arc<Daemon>, rights: WebRights) -> Router {
 }
 
 /// The API for other machines.
-fn remote_router(daemon: Arc<Daemon>, rates: Arc<Rates>) -> Router {
+fn remote_router(daemon: Arc<Daemon>, rates: Arc<Rates>, logins: &Arc<Logins>) -> Router {
+    let of_users = Router::new()
+        .route(serve::LOGIN, post(serve::login))
+        .route(serve::LOGOUT, post(serve::logout))
+        .with_state(Arc::clone(logins));
     router(Arc::clone(&daemon))
+        .merge(of_users)
         .layer(Extension(CaptureQuota::new(capture::GROUP_LIMITS)))
         .layer(middleware::from_fn_with_state(MAX_REMOTE_BODY_BYTES, serve::require_role))
         .layer(middleware::from_fn(serve::own_origin))
         .layer(middleware::from_fn_with_state(rates, serve::limit_requests))
         .layer(middleware::from_fn_with_state(daemon, serve::record))
+        .layer(middleware::from_fn_with_state(Arc::clone(logins), serve::with_session))
 }
 
 fn router(daemon: Arc<Daemon>) -> Router {

@@ -26,6 +26,9 @@ pub(crate) struct LoggedClient {
     /// The SHA-256 fingerprint of its certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fingerprint: Option<String>,
+    /// The name by which it has logged in with a password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
     /// Its user on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uid: Option<u32>,
@@ -104,7 +107,7 @@ const fn is_zero(count: &u64) -> bool {
 pub(crate) enum Refused {
     /// A process of this machine, by a Unix socket.
     Process,
-    /// A client with a certificate that TLS accepts.
+    /// A client with a certificate that TLS accepts, or with a password.
     Certificate,
     /// Anybody else.
     Unknown,

@@ -5,7 +5,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
 use super::*;
-use crate::{ClientFiles, ServerFiles, TlsError};
+use crate::{ClientFiles, ServerFiles, TlsError, TrustFiles};
 
 const YEAR: Lifetime = Lifetime(365);
 
@@ -21,6 +21,7 @@ fn site() -> (tempfile::TempDir, ServerFiles, ClientFiles) {
         certificate: server.certificate_file,
         key: server.key_file,
         client_ca: ca.certificate_file.clone(),
+        admits_anonymous: false,
     };
     let of_client =
         ClientFiles { certificate: client.certificate_file, key: client.key_file, ca: ca.certificate_file };
@@ -29,6 +30,16 @@ fn site() -> (tempfile::TempDir, ServerFiles, ClientFiles) {
 
 /// A handshake: the client's certificate as the server sees it, or the error of one side.
 fn shake(server: &ServerFiles, client: &ClientFiles, name: &str) -> Result<Certificate, rustls::Error> {
+    let own = Some((client.certificate.clone(), client.key.clone()));
+    shake_by(server, &TrustFiles { ca: client.ca.clone(), own }, name).map(Option::unwrap)
+}
+
+/// The same for a client that may have no certificate.
+fn shake_by(
+    server: &ServerFiles,
+    client: &TrustFiles,
+    name: &str,
+) -> Result<Option<Certificate>, rustls::Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(client.load().unwrap(), name)?;
     let mut server = ServerConnection::new(Arc::clone(&server.load().unwrap().config))?;
@@ -43,7 +54,25 @@ fn shake(server: &ServerFiles, client: &ClientFiles, name: &str) -> Result<Certi
         client.process_new_packets()?;
     }
     assert!(!server.is_handshaking() && !client.is_handshaking());
-    Ok(Certificate::of(&server.peer_certificates().unwrap()[0]).unwrap())
+    Ok(server.peer_certificates().map(|chain| Certificate::of(&chain[0]).unwrap()))
+}
+
+#[test]
+fn who_has_no_certificate_is_admitted_on_request_only() {
+    let (_folder, server, client) = site();
+    let bare = TrustFiles { ca: client.ca.clone(), own: None };
+    let refused = shake_by(&server, &bare, "192.0.2.1").unwrap_err();
+    assert_eq!(refused, rustls::Error::NoCertificatesPresented);
+    let open = ServerFiles { admits_anonymous: true, ..server };
+    assert_eq!(shake_by(&open, &bare, "192.0.2.1").unwrap(), None);
+    assert_eq!(shake(&open, &client, "192.0.2.1").unwrap().name, "alice");
+    // One of another authority is none.
+    let (_other, _, foreign) = site();
+    let own = Some((foreign.certificate, foreign.key));
+    assert!(shake_by(&open, &TrustFiles { ca: client.ca, own }, "192.0.2.1").is_err());
+    // No early data and no resumption: nothing that was recorded can be sent again.
+    let config = open.load().unwrap().config;
+    assert_eq!((config.max_early_data_size, config.send_tls13_tickets), (0, 0));
 }
 
 #[test]

@@ -11,6 +11,7 @@ listen = "0.0.0.0:9480"
 certificate = "/tls/server.crt"
 key = "/tls/server.key"
 client_ca = "/tls/ca.crt"
+passwords = "/tls/passwords"
 
 [[api.remote.client]]
 name = "alice"
@@ -20,6 +21,14 @@ role = "operate"
 name = "Bob at home"
 role = "view"
 fingerprints = "AB:0AABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
+
+[[api.remote.user]]
+name = "carol"
+role = "capture"
+
+[[api.remote.user]]
+name = "dave"
+role = "view"
 "#;
 
 #[test]
@@ -31,10 +40,13 @@ fn clients_have_roles_and_certificates() {
     let mut bytes = [0xab; 32];
     bytes[1] = 0x0a;
     assert_eq!((bob.role, &bob.fingerprints[..]), (Role::View, &[Fingerprint(bytes)][..]));
+    assert_eq!(remote.passwords.as_deref(), Some(std::path::Path::new("/tls/passwords")));
+    let roles = ["carol", "dave", "alice"].map(|name| remote.role_of_user(name));
+    assert_eq!(roles, [Some(Role::Capture), Some(Role::View), None]);
     // What is written is read again.
     let again = netvm_config::parse("again", &netvm_config::to_toml(&host)).unwrap().host;
     assert_eq!(again, host);
-    let plan = planned(GOOD, &edited(GOOD, "role = \"view\"", "role = \"admin\""));
+    let plan = planned(GOOD, &edited(GOOD, "role = \"operate\"", "role = \"admin\""));
     assert!(plan.starts_with("~ api: remote ") && plan.contains("admin"), "{plan}");
 }
 
@@ -52,6 +64,11 @@ fn each_mistake_is_named_with_its_remedy() {
         ("name = \"alice\"", "name = \"\"", "bad_value", "the common name (CN)"),
         ("AB:0AAB", "AB:0AA", "bad_value", "64 hexadecimal digits"),
         ("AB:0AAB", "AB:0AAG", "bad_value", "64 hexadecimal digits"),
+        ("passwords = \"/tls/passwords\"\n", "", "missing_key", "`netvm passwd` makes it"),
+        ("/tls/passwords", "passwords", "bad_value", "the absolute path of a file"),
+        ("name = \"carol\"", "name = \"dave\"", "duplicate", "keep one"),
+        ("name = \"carol\"", "name = \"carol:x\"", "bad_value", "the name of a user"),
+        ("role = \"capture\"", "", "missing_key", "the others are capture"),
         (
             "[[api.remote.client]]\nname = \"alice\"",
             "[[api.remote.clients]]\nname = \"alice\"",

@@ -33,6 +33,27 @@ fn an_authority_makes_certificates_and_overwrites_nothing() {
 }
 
 #[test]
+fn a_password_comes_from_standard_input_and_is_kept_as_a_hash() {
+    let folder = folder();
+    let [file, typed] = ["passwords", "typed"].map(|name| folder.path().join(name));
+    let passwd = |words: &[&str], password: &str| -> Run {
+        std::fs::write(&typed, format!("{password}\n")).unwrap();
+        let mut command = program();
+        command.arg("passwd").args(words).arg("--file").arg(&file);
+        run(command.stdin(std::fs::File::open(&typed).unwrap()))
+    };
+    let text = passwd(&["carol", "--role", "capture"], "correct horse battery").good();
+    assert!(text.ends_with("[[api.remote.user]]\nname = \"carol\"\nrole = \"capture\"\n"), "{text}");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.starts_with("carol:$argon2id$") && !kept.contains("horse"), "{kept}");
+    assert!(passwd(&["dave"], "short").failed(1).contains("12 characters or more"));
+    assert!(passwd(&["a:b"], "correct horse battery").failed(1).contains("is no name for a user"));
+    assert!(passwd(&["dave", "--delete"], "").failed(1).contains("has no user `dave`"));
+    assert!(passwd(&["carol", "--delete"], "").good().contains("is removed"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
+
+#[test]
 fn a_host_that_cannot_be_asked_is_named_with_the_remedy() {
     let folder = folder();
     let path = folder.path().to_str().unwrap();

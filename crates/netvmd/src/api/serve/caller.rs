@@ -34,6 +34,13 @@ pub(crate) enum Identity {
         name: String,
         fingerprint: Fingerprint,
     },
+    /// A user from another machine, who has logged in with a password.
+    User {
+        /// The user's name.
+        name: String,
+    },
+    /// A client from another machine without a certificate, who is not logged in.
+    Anonymous,
     /// A client of the loopback address: who has the token.
     Token,
     /// The kernel does not know it any more.
@@ -54,6 +61,8 @@ impl fmt::Display for Caller {
             Identity::Process { uid, pid: Some(pid) } => write!(f, "process {pid} of user {uid}")?,
             Identity::Process { uid, pid: None } => write!(f, "user {uid}")?,
             Identity::Certificate { name, .. } => write!(f, "`{}`", netvm_text::line(name))?,
+            Identity::User { name } => write!(f, "user `{}`", netvm_text::line(name))?,
+            Identity::Anonymous => f.write_str("a client without a certificate")?,
             Identity::Token => f.write_str("a client of the web page")?,
             Identity::Unknown => f.write_str("an unknown client")?,
         }
@@ -66,8 +75,8 @@ impl Caller {
     pub(super) const fn refused(&self) -> Refused {
         match &self.identity {
             Identity::Process { .. } => Refused::Process,
-            Identity::Certificate { .. } => Refused::Certificate,
-            Identity::Token | Identity::Unknown => Refused::Unknown,
+            Identity::Certificate { .. } | Identity::User { .. } => Refused::Certificate,
+            Identity::Anonymous | Identity::Token | Identity::Unknown => Refused::Unknown,
         }
     }
 
@@ -82,10 +91,15 @@ impl Caller {
                 fingerprint: Some(fingerprint.to_string()),
                 ..LoggedClient::default()
             },
-            Identity::Token | Identity::Unknown => LoggedClient::default(),
+            Identity::User { name } => LoggedClient { user: Some(name.clone()), ..LoggedClient::default() },
+            Identity::Anonymous | Identity::Token | Identity::Unknown => LoggedClient::default(),
         }
     }
 }
+
+/// Whom a reply to a login or a logout is about, for the audit log; `None`: nobody whom the configuration knows.
+#[derive(Clone, Debug)]
+pub(super) struct NamedUser(pub(super) Option<String>);
 
 /// A connection whose client is known.
 pub(in crate::api) struct Session<I> {
@@ -137,15 +151,19 @@ impl<I: HasPeer + AsyncRead + AsyncWrite + Unpin + Send + 'static> Clients<I> fo
     }
 }
 
-/// The files of the web page, which have no secrets.
-const PAGE: [&str; 2] = ["/", "/web/{file}"];
+/// The files of the web page, which have no secrets, and its login.
+const PAGE: [&str; 4] = ["/", "/web/{file}", LOGIN, LOGOUT];
+/// Where a name and a password begin a session, and where it ends.
+pub(in crate::api) const LOGIN: &str = "/web/login";
+pub(in crate::api) const LOGOUT: &str = "/web/logout";
 
 /// The least role for each operation.
 static ROLES: LazyLock<HashMap<(&str, &str), Role>> = LazyLock::new(|| {
     netvm_api::openapi::roles().into_iter().map(|(method, path, role)| ((method, path), role)).collect()
 });
 
-/// The least role for a request; `None` if everybody may send it: it gets a file of the web page, or status 404.
+/// The least role for a request; `None` if everybody may send it: it is for the web page or its login, or gets status
+/// 404.
 pub(crate) fn least_role(request: &Request) -> Option<Role> {
     let path = request.extensions().get::<MatchedPath>()?.as_str();
     if PAGE.contains(&path) {
@@ -177,7 +195,9 @@ pub(in crate::api) async fn require_role(
         return next.run(request).await;
     };
     let caller = request.extensions().get::<Arc<Caller>>();
-    let remedy = match caller.map(|caller| &caller.identity) {
+    let identity = caller.map(|caller| &caller.identity);
+    let remedy = match identity {
+        Some(Identity::Anonymous) => "log in at the web page, or use a client certificate",
         Some(Identity::Token) if needed == Role::Capture => {
             "use `netvm capture`, or set `web_capture = true` in [api]"
         }
@@ -185,12 +205,14 @@ pub(in crate::api) async fn require_role(
         Some(Identity::Certificate { .. }) if has.is_none() => {
             "add a [[api.remote.client]] for its certificate"
         }
-        Some(Identity::Certificate { .. }) => "ask who manages this machine",
+        Some(Identity::Certificate { .. } | Identity::User { .. }) => "ask who manages this machine",
         _ => "use netvmd's Unix socket as root, or ask who manages this machine",
     };
     let has = has.map_or_else(|| "no role".to_owned(), |role| format!("`{}`", role.word()));
     let (method, path) = (request.method(), request.uri().path());
     let message =
         format!("`{method} {path}` needs the role `{}`, and this client has {has}: {remedy}", needed.word());
-    Failure::new(StatusCode::FORBIDDEN, message).into_response()
+    let is_unknown = identity == Some(&Identity::Anonymous);
+    let status = if is_unknown { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+    Failure::new(status, message).into_response()
 }

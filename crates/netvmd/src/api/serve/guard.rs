@@ -18,7 +18,7 @@ use netvm_api::Role;
 use super::super::Failure;
 
 /// Random bytes of a token.
-const BYTES: usize = 24;
+const BYTES: usize = 32;
 
 /// The token of the loopback address.
 #[derive(Clone, Debug)]
@@ -49,10 +49,18 @@ impl Token {
     }
 }
 
-fn create(file: &Path) -> io::Result<String> {
+/// A text that nobody can guess.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn random_hex() -> io::Result<String> {
     let mut random = [0_u8; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn create(file: &Path) -> io::Result<String> {
+    let text = random_hex()?;
     let fresh: PathBuf = file.with_extension("new");
     let _ = std::fs::remove_file(&fresh);
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&fresh)?;

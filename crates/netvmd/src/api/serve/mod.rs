@@ -11,11 +11,11 @@ mod record;
 mod remote;
 mod slots;
 
-pub(super) use caller::{LocalClients, require_role};
+pub(super) use caller::{LOGIN, LOGOUT, LocalClients, require_role};
 pub(crate) use follow::follow;
 pub(super) use guard::{WebRights, local_origins, with_token};
 pub(super) use listen::{Io, Listening, Server};
 pub(super) use page::{page, script};
 pub(super) use record::record;
-pub(super) use remote::{Rates, limit_requests, own_origin};
+pub(super) use remote::{Logins, Rates, limit_requests, login, logout, own_origin, with_session};
 pub(super) use slots::{Limits, Peer};

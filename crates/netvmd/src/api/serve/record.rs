@@ -13,7 +13,7 @@ use netvm_api::{Plan, Role};
 use serde::Deserialize;
 
 use super::super::Failure;
-use super::caller::{Caller, least_role};
+use super::caller::{Caller, NamedUser, least_role};
 use crate::audit::{AuditFile, Entry};
 use crate::daemon::Daemon;
 use crate::events::LogLimit;
@@ -31,7 +31,7 @@ struct Tried {
     before: Option<Arc<AuditFile>>,
 }
 
-/// Records requests that need more than the role `view`, and refusals of any.
+/// Records requests that need more than the role `view`, refusals of any, and who logs in and out.
 pub(in crate::api) async fn record(
     State(daemon): State<Arc<Daemon>>,
     request: Request,
@@ -46,8 +46,9 @@ pub(in crate::api) async fn record(
     };
     if least_role(&request).is_none_or(|needed| needed == Role::View) {
         let response = next.run(request).await;
-        let is_refused = is_refusal(response.status());
-        return if is_refused { note(&daemon, &tried, response).await } else { response };
+        let is_login = response.extensions().get::<NamedUser>().is_some();
+        let is_noted = is_login || is_refusal(response.status());
+        return if is_noted { note(&daemon, &tried, response).await } else { response };
     }
     // On a task of its own, so that a client that goes away does not keep its request out of the log.
     let work = async move {
@@ -80,8 +81,12 @@ async fn note(daemon: &Daemon, tried: &Tried, response: Response) -> Response {
         refused(|more| tracing::warn!("refused `{method} {path}`{who}: {}{more}", outcome.message));
     }
     let Some(caller) = &tried.caller else { return response };
+    let mut client = caller.logged();
+    if let Some(NamedUser(name)) = response.extensions().get() {
+        client.user.clone_from(name);
+    }
     let plan = outcome.plan.map_or_else(String::new, |plan| plan.to_string());
-    let mut entry = Entry::of(caller.logged(), &caller.from).with_plan(&plan);
+    let mut entry = Entry::of(client, &caller.from).with_plan(&plan);
     entry.role = tried.role.map(Role::word);
     entry.method = Some(method.to_owned());
     entry.path = tried.uri.path_and_query().map(ToString::to_string);

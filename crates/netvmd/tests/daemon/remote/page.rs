@@ -56,11 +56,11 @@ fn the_page_works_as_it_says() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let page = Adapted { folder: folder.0.clone(), port };
     let sh = blocks(PAGE, "sh");
-    let [make, copy, ask, curl, tail] = &sh[..] else { panic!("{sh:#?}") };
+    let [make, copy, ask, curl, set, log_in, tail] = &sh[..] else { panic!("{sh:#?}") };
     // Its printed lines admit the client, as in the configuration of the page.
     let made = page.good(make);
     let toml = blocks(PAGE, "toml");
-    let [serve, again] = &toml[..] else { panic!("{toml:#?}") };
+    let [serve, with_users, again] = &toml[..] else { panic!("{toml:#?}") };
     let admission = made.split("\n\n").last().unwrap();
     assert!(serve.ends_with(admission) && admission.contains("alice"), "{made}");
     let shown = &blocks(PAGE, "text")[0];
@@ -105,6 +105,15 @@ fn the_page_works_as_it_says() {
         assert_eq!(logged[key], documented[key], "{key}");
     }
     assert_eq!(logged["client"]["certificate"], "alice");
+    // A user with a password.
+    let passwords = folder.0.join("etc/passwords");
+    let words = format!("echo correct horse battery | {} --file {}", set.trim(), passwords.display());
+    let told = page.good(&words);
+    assert!(told.ends_with("[[api.remote.user]]\nname = \"carol\"\nrole = \"capture\"\n"), "{told}");
+    let api = with_users.replace("[api.remote]", "[api]\n[api.remote]");
+    let _: netvm_api::ApplyReply = daemon.post(netvm_api::path::APPLY, &config(&api));
+    let quiet = log_in.replace("curl ", "curl -sS ");
+    daemon.until("she logs in", |_| page.run(&quiet).1.contains("\"version\""));
     // The lost key of alice: the fingerprint of the page is another one's.
     let api = again.replace("[api.remote]", "[api]\n[api.remote]");
     let _: netvm_api::ApplyReply = daemon.post(netvm_api::path::APPLY, &config(&api));

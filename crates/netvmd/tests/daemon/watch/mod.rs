@@ -1,7 +1,7 @@
 //! Monitoring of netvmd: events, metrics, the web page; and peers that misuse them.
 
 mod access;
-mod browser;
+pub mod browser;
 mod capture;
 mod events;
 mod metrics;
@@ -78,7 +78,7 @@ fn until_served(address: SocketAddr) {
     }
 }
 
-fn is_there(program: &str) -> bool {
+pub fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = found.is_ok_and(|status| status.success());
     if !found {

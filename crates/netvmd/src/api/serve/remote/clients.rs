@@ -66,7 +66,13 @@ impl Clients<TcpStream> for RemoteClients {
                 return None;
             }
         };
-        let certificate = io.get_ref().1.peer_certificates().and_then(<[_]>::first).and_then(Certificate::of);
+        let certificates = io.get_ref().1.peer_certificates();
+        if certificates.is_none() {
+            let caller = Caller { identity: Identity::Anonymous, from };
+            let end = until_nobody_logs_in(access);
+            return Some(Session { io, caller, role: None, end: Box::pin(end) });
+        }
+        let certificate = certificates.and_then(<[_]>::first).and_then(Certificate::of);
         let Some(certificate) = certificate else {
             self.refuse(&from, "its certificate is malformed");
             return None;
@@ -90,6 +96,16 @@ async fn discard(mut io: TcpStream) -> io::Result<()> {
     let mut rest = [0; 4096];
     while io.read(&mut rest).await? > 0 {}
     Ok(())
+}
+
+/// Waits until clients without a certificate are not admitted any more.
+async fn until_nobody_logs_in(mut access: watch::Receiver<Arc<Access>>) {
+    while access.borrow_and_update().remote.passwords.is_some() {
+        if access.changed().await.is_err() {
+            // The server ends, and with it the connection.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// A client as it was admitted.
@@ -139,7 +155,8 @@ impl RemoteClients {
 
 /// Refuses what a browser sends for the page of another site, to which it adds this client's certificate all the same.
 pub(in crate::api) async fn own_origin(request: Request, next: Next) -> Response {
-    if least_role(&request).is_some() && is_foreign(request.headers()) {
+    let is_file = least_role(&request).is_none() && request.method().is_safe();
+    if !is_file && is_foreign(request.headers()) {
         let message = "a web page of another site must not use netvmd";
         return Failure::new(StatusCode::FORBIDDEN, message).into_response();
     }

@@ -2,17 +2,21 @@
 //! In: `[api.remote]`, and its files, which are read again when they change. Files that cannot be used change nothing.
 
 mod clients;
+mod login;
 mod rates;
+mod sessions;
 
 use std::fs::Metadata;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use netvm_api::EventKind;
 use netvm_model::RemoteApi;
+use netvm_passwords::Passwords;
 use netvm_tls::{Certificate, ServerFiles, ServerSide};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -23,6 +27,7 @@ use crate::daemon::Daemon;
 use crate::runtime::blocking;
 use clients::RemoteClients;
 pub(in crate::api) use clients::own_origin;
+pub(in crate::api) use login::{Logins, login, logout, with_session};
 pub(in crate::api) use rates::{Rates, limit_requests};
 
 /// Clients at a time, and of one address (of one network of 64 bits, for IPv6).
@@ -50,7 +55,18 @@ struct Running {
     stamps: [Stamp; 3],
     /// Why they are not in use.
     refused: Option<String>,
+    users: Users,
     server: Server,
+}
+
+/// The users who may log in, and the file of their passwords.
+struct Users {
+    logins: Arc<Logins>,
+    passwords: Arc<Passwords>,
+    /// The file as it was when it was last read.
+    read: Option<(PathBuf, Stamp)>,
+    /// Why it is not in use.
+    refused: Option<String>,
 }
 
 impl RemoteServer {
@@ -70,7 +86,7 @@ impl RemoteServer {
             none => match start(daemon, wanted).await {
                 Ok(running) => {
                     tracing::info!("the API is on https://{}/", wanted.listen);
-                    none.insert(running).expiry()
+                    none.insert(running).problem()
                 }
                 Err(error) => Some(error.to_string()),
             },
@@ -97,10 +113,13 @@ async fn start(daemon: &Arc<Daemon>, wanted: &RemoteApi) -> Result<Running, Star
     let listener = bound.map_err(|source| StartError::Listen { listen, source })?;
     let (access, follower) = watch::channel(Arc::new(Access { side, remote: wanted.clone() }));
     let rates = Arc::new(Rates::default());
-    let app = super::super::remote_router(Arc::clone(daemon), Arc::clone(&rates));
+    let logins = Arc::new(Logins::new(Arc::clone(&rates)));
+    let app = super::super::remote_router(Arc::clone(daemon), Arc::clone(&rates), &logins);
+    let mut users = Users { logins, passwords: Arc::default(), read: None, refused: None };
+    users.follow(wanted).await;
     let clients = RemoteClients { access: follower, rates, daemon: Arc::clone(daemon) };
     let server = Server::start(listener, Listening { clients, app, limits: REMOTE_CLIENTS });
-    Ok(Running { access, stamps, refused: None, server })
+    Ok(Running { access, stamps, refused: None, users, server })
 }
 
 impl Running {
@@ -121,7 +140,14 @@ impl Running {
             let side = self.access.borrow().side.clone();
             self.access.send_replace(Arc::new(Access { side, remote: wanted.clone() }));
         }
-        self.refused.as_ref().map(|why| format!("remote API: {why}")).or_else(|| self.expiry())
+        self.users.follow(wanted).await;
+        self.problem()
+    }
+
+    /// The current problem.
+    fn problem(&self) -> Option<String> {
+        let refused = self.refused.as_ref().or(self.users.refused.as_ref());
+        refused.map(|why| format!("remote API: {why}")).or_else(|| self.expiry())
     }
 
     fn take(&mut self, daemon: &Daemon, side: ServerSide, wanted: &RemoteApi) {
@@ -174,12 +200,39 @@ fn files(remote: &RemoteApi) -> ServerFiles {
         certificate: remote.certificate.clone(),
         key: remote.key.clone(),
         client_ca: remote.client_ca.clone(),
+        admits_anonymous: remote.passwords.is_some(),
     }
 }
 
+impl Users {
+    /// Follows the configuration and the file.
+    async fn follow(&mut self, wanted: &RemoteApi) {
+        let stamp = wanted.passwords.as_deref().map(stamp);
+        let now = wanted.passwords.clone().zip(stamp);
+        if self.read != now || self.refused.is_some() {
+            self.read = now;
+            (self.passwords, self.refused) = match wanted.passwords.clone() {
+                None => (Arc::default(), None),
+                Some(path) => match blocking(move || Passwords::read(&path)).await {
+                    Ok(passwords) => (Arc::new(passwords), None),
+                    Err(error) => {
+                        let words = format!("{error}; the passwords before stay in use");
+                        (Arc::clone(&self.passwords), Some(words))
+                    }
+                },
+            };
+        }
+        self.logins.sessions.follow(&wanted.users, &self.passwords);
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let there: Metadata = path.metadata().ok()?;
+    Some((there.ino(), there.mtime(), there.mtime_nsec(), there.size()))
+}
+
 fn stamps(files: &ServerFiles) -> [Stamp; 3] {
-    let stamp = |there: Metadata| (there.ino(), there.mtime(), there.mtime_nsec(), there.size());
-    [&files.certificate, &files.key, &files.client_ca].map(|path| path.metadata().ok().map(stamp))
+    [&files.certificate, &files.key, &files.client_ca].map(|path| stamp(path))
 }
 
 /// The files, with what shows that they change after this.

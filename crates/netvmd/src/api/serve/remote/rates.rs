@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::super::super::Failure;
 use super::super::caller::{Caller, Identity};
+use super::super::slots::Peer;
 use crate::events::{Bucket, Rate};
 use crate::runtime::lock;
 
@@ -21,6 +22,10 @@ use crate::runtime::lock;
 const CONNECTIONS: Rate = Rate { burst: 200, interval: Duration::from_millis(20) };
 /// Requests of a client.
 const REQUESTS: Rate = Rate { burst: 200, interval: Duration::from_millis(20) };
+/// Attempts of an address to log in.
+const LOGINS: Rate = Rate { burst: 10, interval: Duration::from_secs(6) };
+/// Attempts to log in as one user, from all addresses together: some 14,000 a day.
+const LOGINS_OF_USER: Rate = Rate { burst: 30, interval: Duration::from_secs(6) };
 /// Addresses or names that are limited each by itself. Those beyond share what is left of one.
 const MAX_LIMITED: usize = 4096;
 
@@ -32,12 +37,23 @@ type Limited<K> = HashMap<Option<K>, Bucket>;
 pub(in crate::api) struct Rates {
     connections: Mutex<Limited<IpAddr>>,
     requests: Mutex<Limited<String>>,
+    logins: Mutex<Limited<IpAddr>>,
+    logins_of_user: Mutex<Limited<String>>,
 }
 
 impl Rates {
     /// Whether an address may connect now.
     pub(super) fn admit_connection(&self, from: IpAddr) -> bool {
         admit(&self.connections, from, CONNECTIONS, Instant::now())
+    }
+
+    /// Whether an address may try to log in now, as a user who is there or as somebody else.
+    pub(super) fn admit_login(&self, from: Peer, user: Option<&str>) -> bool {
+        let now = Instant::now();
+        let Peer::Address(from) = from else { return false };
+        let is_admitted = admit(&self.logins, from, LOGINS, now);
+        is_admitted
+            && user.is_none_or(|name| admit(&self.logins_of_user, name.to_owned(), LOGINS_OF_USER, now))
     }
 
     /// Whether a client may send a request now.
@@ -68,6 +84,12 @@ pub(in crate::api) async fn limit_requests(
     let caller = request.extensions().get::<Arc<Caller>>();
     let is_admitted = caller.is_some_and(|caller| match &caller.identity {
         Identity::Certificate { name, .. } => rates.admit_request(name),
+        Identity::User { name } => rates.admit_request(&format!("user {name}")),
+        // By address, without the port.
+        Identity::Anonymous => {
+            let address = caller.from.rsplit_once(':').map_or(&*caller.from, |(address, _)| address);
+            rates.admit_request(&format!("address {address}"))
+        }
         _ => true,
     });
     if is_admitted {
