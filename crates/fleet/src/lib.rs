@@ -19,7 +19,7 @@ mod status;
 
 pub use args::EtcdArgs;
 pub use etcd::{
-    Compare, Etcd, EtcdError, KeyRange, KeyValue, LeaseId, Operation, Reply, Revision, Txn, Watch,
+    Compare, Etcd, EtcdError, EtcdMember, KeyRange, KeyValue, LeaseId, Operation, Reply, Revision, Txn, Watch,
 };
 pub use keys::{FRAGMENTS, HOSTS, HostKey, HostName, fragment_key, split_host_key};
 pub use status::{CLOCK_TOLERANCE, HostError, HostState, HostStatus, Machine};

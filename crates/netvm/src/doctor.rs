@@ -1,5 +1,5 @@
-//! `netvm doctor`: checks this machine's readiness. It reads kernel files, opens a socket and a memfd, and changes
-//! nothing.
+//! `netvm doctor`: checks this machine's readiness. It reads kernel files, the files of the API for other machines, and
+//! what etcd and a running netvmd say; it opens a socket and a memfd, and changes nothing.
 //!
 //! | level | meaning |
 //! |---|---|
@@ -7,19 +7,29 @@
 //! | `note` | netvm runs, but something is slower or unavailable |
 //! | `warn` | netvm runs, but much slower than possible, or this user lacks privileges for a part of it |
 
+use std::time::Duration;
+
+use netvm_api::ServerArgs;
 use serde::Serialize;
 
+use crate::cli::DoctorArgs;
 use crate::error::CliError;
 use crate::output::{Output, StateColour};
 
 mod cores;
 mod devices;
+mod etcd;
 mod kernel;
+mod listener;
 mod memory;
+mod remote;
 mod root;
 mod vms;
 
 use root::Root;
+
+/// Time limit for netvmd's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,12 +91,13 @@ pub struct Report {
 }
 
 /// Checks this machine and prints the report.
-pub fn doctor(output: &Output) -> Result<(), CliError> {
-    let report = examine();
+pub async fn doctor(output: &Output, arguments: &DoctorArgs, server: &ServerArgs) -> Result<(), CliError> {
+    let report = examine(arguments, server).await;
     if output.json { output.value(&report) } else { output.text(&draw(&report, output)) }
 }
 
-fn examine() -> Report {
+async fn examine(arguments: &DoctorArgs, server: &ServerArgs) -> Report {
+    let DoctorArgs { config, etcd } = arguments;
     let root = Root::new("/");
     let mut checks = Vec::new();
     checks.extend(cores::check(&root));
@@ -94,8 +105,26 @@ fn examine() -> Report {
     checks.extend(kernel::check(&root));
     checks.extend(devices::check(&root));
     checks.extend(vms::check(&root));
+    checks.extend(remote::check(&root, config, !etcd.urls().is_empty()));
+    checks.extend(etcd::check(etcd).await);
+    checks.extend(running(server).await);
     let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
     Report { checks, worst }
+}
+
+/// What a netvmd that runs on this machine lists as problems.
+async fn running(server: &ServerArgs) -> Vec<Check> {
+    let local = ServerArgs { host: None, ..server.clone() };
+    let client = local.client().ok().filter(|client| client.socket().is_some());
+    let Some(client) = client.map(|client| client.with_timeouts(ANSWER_TIMEOUT, ANSWER_TIMEOUT)) else {
+        return Vec::new();
+    };
+    let problems = client.status().await.map(|status| status.problems).unwrap_or_default();
+    let check = |problem: String| {
+        Check::warn("netvmd's problem", netvm_text::line(&problem), "netvmd found it; it runs despite this")
+            .command("netvm status")
+    };
+    problems.into_iter().map(check).collect()
 }
 
 /// The report as text: per check a line, its meaning, and a command that helps.

@@ -40,7 +40,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), CliError> {
     netvm_cpu::check()?;
     match cli.command {
         CliCommand::Check { file, offline } => commands::check(output, &file, offline),
-        CliCommand::Doctor => doctor::doctor(output),
+        CliCommand::Doctor(arguments) => runtime()?.block_on(doctor::doctor(output, &arguments, &cli.server)),
         CliCommand::Replay(arguments) => daemon::replay(&arguments, cli.json),
         CliCommand::Policy { command: PolicyCommand::Eval { classbench, trace } } => {
             daemon::policy_eval(&classbench, &trace)
@@ -108,7 +108,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
         CliCommand::Stop { yes, purge } => commands::stop(client, output, yes, purge).await,
         CliCommand::Check { .. }
-        | CliCommand::Doctor
+        | CliCommand::Doctor(_)
         | CliCommand::Replay(_)
         | CliCommand::Explain { .. }
         | CliCommand::Fleet { .. }

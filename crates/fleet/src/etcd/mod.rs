@@ -5,6 +5,7 @@
 mod connection;
 mod error;
 mod kv;
+mod member;
 mod watch;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -24,6 +25,7 @@ use tokio_rustls::rustls::ClientConfig;
 use connection::{Endpoint, Sender};
 pub use error::EtcdError;
 pub use kv::{Compare, KeyRange, KeyValue, LeaseId, Operation, Reply, Revision, Txn};
+pub use member::EtcdMember;
 pub use watch::Watch;
 
 /// Time limit of a request.

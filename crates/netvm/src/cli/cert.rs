@@ -1,9 +1,10 @@
-//! `netvm cert` and `netvm passwd`.
+//! `netvm cert`, `netvm passwd` and `netvm doctor`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use netvm_api::Role;
+use netvm_fleet::EtcdArgs;
 use netvm_model::words::Words;
 
 /// `netvm cert`.
@@ -46,6 +47,17 @@ pub enum CertCommand {
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
     },
+}
+
+/// `netvm doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The configuration of netvmd, whose [api.remote] is checked if there is one
+    #[arg(long, value_name = "FILE", default_value = "/etc/netvm/host.toml")]
+    pub config: PathBuf,
+    /// The etcd of a fleet, to check its members
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 }
 
 /// `netvm passwd`.

@@ -21,7 +21,7 @@ use netvm_fleet::EtcdArgs;
 use crate::complete::{Names, names};
 
 pub use capture::CaptureArgs;
-pub use cert::{CertCommand, PasswdArgs};
+pub use cert::{CertCommand, DoctorArgs, PasswdArgs};
 pub use change::{ApplyArgs, ConfigCommand, FleetArgs, FleetCommand};
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
@@ -219,7 +219,7 @@ pub enum CliCommand {
     /// Check this machine's readiness, and print commands that improve it
     ///
     /// Needs no netvmd and changes nothing. netvm runs despite any warning.
-    Doctor,
+    Doctor(DoctorArgs),
     /// Run a capture through a chain of NF processes; needs neither a running netvmd nor privileges
     ///
     /// Sends every packet of IN (pcap or pcapng; Ethernet, Linux cooked or raw IP) through the NFs in order, each in

@@ -46,7 +46,8 @@ async fn member(args: &EtcdArgs, url: &str) -> Check {
     if ahead.abs() > CLOCK_TOLERANCE {
         let way = if ahead > 0 { "ahead of" } else { "behind" };
         let found = format!("{found}; this machine's clock is {} s {way} its own", ahead.unsigned_abs());
-        let meaning = "nothing is ordered by clocks, but certificates may count as expired, or as not valid yet";
+        let meaning =
+            "nothing is ordered by clocks, but certificates may count as expired, or as not valid yet";
         return Check::warn(NAME, found, meaning).command("chronyc tracking");
     }
     Check::ok(NAME, found, "hosts follow their configurations there")

@@ -49,7 +49,10 @@ fn certificates(remote: &RemoteApi) -> Check {
     };
     let renew = |file: &Path| {
         let folder = file.parent().unwrap_or(Path::new("."));
-        format!("netvm cert server NAME --folder FOLDER  # with the authority's key; then copy it to {}", folder.display())
+        format!(
+            "netvm cert server NAME --folder FOLDER  # with the authority's key; then copy it to {}",
+            folder.display()
+        )
     };
     let side = match files.load() {
         Ok(side) => side,
@@ -63,7 +66,8 @@ fn certificates(remote: &RemoteApi) -> Check {
                 }
                 _ => None,
             };
-            let check = Check::warn(NAME, error.to_string(), "netvmd does not serve the API to other machines");
+            let check =
+                Check::warn(NAME, error.to_string(), "netvmd does not serve the API to other machines");
             return Check { command, ..check };
         }
     };
@@ -203,11 +207,17 @@ mod tests {
         let tree = Tree::new(&[("proc/net/tcp", "")]);
         let root = tree.root();
         let (level, words) = of(&Site::new(3), &root, "remote API");
-        assert!(level == Level::Warn && words.contains("valid for 2 days") && words.contains("netvm cert"), "{words}");
+        assert!(
+            level == Level::Warn && words.contains("valid for 2 days") && words.contains("netvm cert"),
+            "{words}"
+        );
         let expired = Site::new(0);
         std::thread::sleep(Duration::from_millis(1100));
         let (level, words) = of(&expired, &root, "remote API");
-        assert!(level == Level::Warn && words.contains("has expired") && words.contains("netvm cert"), "{words}");
+        assert!(
+            level == Level::Warn && words.contains("has expired") && words.contains("netvm cert"),
+            "{words}"
+        );
         let site = Site::new(365);
         let (level, words) = of(&site, &root, "clock");
         assert!(level == Level::Note && words.contains("chrony"), "{words}");

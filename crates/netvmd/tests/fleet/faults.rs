@@ -1,11 +1,12 @@
 //! etcd is cut off, slow, away, compacted or wants a password: no data path loses anything.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netvm_fleet::HostStatus;
 
-use crate::site::{Etcd, Host, Way, config, config_with, revision_of};
+use crate::site::{Etcd, Host, Way, config, config_with, has_netvm, revision_of};
 
 /// How long a partition lasts: longer than the lease of a status.
 fn partition() -> Duration {
@@ -110,6 +111,39 @@ fn a_clock_that_differs_is_said_and_orders_nothing() {
     assert!((1790..=1810).contains(&status.clock_ahead_s.abs()) && problem.contains("chronyd"), "{problem}");
     let later = etcd.until_runs("a", etcd.configure("a", &config_with("two", 20)));
     assert!(later.clock_problem().is_some() && host.rules().contains(&"two".to_owned()));
+}
+
+/// What `netvm doctor` finds of etcd: levels and words.
+fn diagnosed(url: &str) -> Vec<(String, String)> {
+    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_netvmd")).with_file_name("netvm"));
+    command.args(["doctor", "--json", "--config", "/nonexistent.toml", "--etcd", url]);
+    let output = command.env_remove("NETVM_HOST").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |check: &serde_json::Value, key: &str| check[key].as_str().unwrap_or_default().to_owned();
+    let of_etcd = report["checks"].as_array().unwrap().iter().filter(|check| check["name"] == "etcd");
+    let words =
+        |check| format!("{} | {} | {}", text(check, "found"), text(check, "meaning"), text(check, "command"));
+    of_etcd.map(|check| (text(check, "level"), words(check))).collect()
+}
+
+#[test]
+fn doctor_says_what_is_wrong_with_each_member() {
+    if !has_netvm() {
+        return;
+    }
+    let Some(etcd) = Etcd::start() else { return };
+    etcd.configure("a", &config(20));
+    let way = Way::to(&etcd);
+    way.shift_time();
+    let all = diagnosed(&format!("{},{},http://127.0.0.1:1", etcd.url(), way.url()));
+    let [good, shifted, away] = &all[..] else { panic!("{all:?}") };
+    assert!(good.0 == "ok" && good.1.contains("etcd 3."), "{good:?}");
+    assert!(shifted.0 == "warn" && shifted.1.contains("this machine's clock is 1"), "{shifted:?}");
+    assert!(away.0 == "warn" && away.1.contains("cannot reach etcd at 127.0.0.1:1"), "{away:?}");
+    assert!(away.1.contains("etcdctl --endpoints http://127.0.0.1:1 endpoint status"), "{away:?}");
+    let wrong = diagnosed("127.0.0.1:1");
+    assert!(wrong[0].1.contains("is no address of etcd"), "{wrong:?}");
 }
 
 #[test]
