@@ -118,6 +118,9 @@ pub struct FlowInfo {
     /// The NFs' verdicts on the whole flow that are in force.
     #[serde(default)]
     pub verdicts: Vec<FlowVerdictInfo>,
+    /// The kernel's flow table has it, and no worker's cache: the kernel forwards it.
+    #[serde(default)]
+    pub by_kernel: bool,
 }
 
 /// An NF's verdict on a whole flow.

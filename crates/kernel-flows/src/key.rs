@@ -157,9 +157,24 @@ impl Key {
     /// The MAC addresses, destination first.
     #[must_use]
     pub fn macs(&self) -> [MacAddr; 2] {
-        [MACS, MACS + 6].map(|at| {
-            self.0.get(at..).and_then(<[u8]>::first_chunk).map_or(MacAddr([0; 6]), |mac| MacAddr(*mac))
-        })
+        [MACS, MACS + 6].map(|at| MacAddr(self.part(at)))
+    }
+
+    /// Addresses, protocol and ports; what a mask has left out is zero.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        let port = |at: usize| u16::from_be_bytes(self.part(at));
+        let addresses = [SOURCE, DESTINATION].map(|at| match self.part(ETHERTYPE) {
+            [0x86, 0xdd] => IpAddr::from(self.part::<16>(at)),
+            _ => IpAddr::from(self.part::<4>(at)),
+        });
+        let [protocol] = self.part(PROTOCOL);
+        let ports = [port(PORTS), port(PORTS + 2)];
+        Transport { protocol, source: addresses[0], destination: addresses[1], ports }
+    }
+
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.0.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
     }
 
     /// The key of all packets that have the fields of the mask in common with this one.
@@ -228,6 +243,9 @@ mod tests {
         frame.extend([0x03, 0xe8, 0, 80]);
         frame.resize(54, 0);
         assert_eq!(Key::of_frame(7, &frame), Some(key([1000, 80])));
+        let [source, destination] = ["10.1.2.3", "10.1.9.9"].map(|text| text.parse().unwrap());
+        let transport = Transport { protocol: 6, source, destination, ports: [1000, 80] };
+        assert_eq!(key([1000, 80]).transport(), transport);
         assert_eq!(key([1000, 80]).macs(), [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])]);
         assert_eq!(Key::of_frame(7, &frame[..53]), None, "cut in the header of TCP");
         for (at, byte) in [(13, 6), (14, 0x46), (20, 0x20), (21, 1), (23, 1)] {

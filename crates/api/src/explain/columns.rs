@@ -78,7 +78,7 @@ fn of(table: &'static Table) -> impl Iterator<Item = Column> {
 const LISTED: &[Column] = columns! {
     "WORKER" of STATUS PORT FLOW CONN:
         "The engine thread, by number; each runs on one core. For a port: the workers that have its queues, in \
-         brackets how many if a worker has several.";
+         brackets how many if a worker has several. `kernel flow table`: the kernel forwards the flow.";
     "CORE" of STATUS: "The processor core that the worker runs on.";
     "NODE" of STATUS GROUP: "The NUMA node of the worker's core, or of a group's memory.";
     "IDLE" of STATUS FLOW:

@@ -22,7 +22,7 @@ use super::ports::PortView;
 use super::routers::{RouterView, UnknownRouter};
 use super::traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use super::views::connections::EngineConnections;
-use super::views::flows::{Address, FlowView, addresses};
+use super::views::flows::{Address, FlowView, Wanted, addresses};
 use super::views::{
     self, ChainView, GroupView, StageView, WorkerView, latency::LatencyView, trace::TraceError,
 };
@@ -255,7 +255,8 @@ impl Engine {
         most: usize,
         done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
     ) {
-        self.flow_readers.read(most, self.rules.policy(), &mut self.workers, done);
+        let wanted = Wanted { most, by_kernel: self.fast_paths.views(most) };
+        self.flow_readers.read(wanted, self.rules.policy(), &mut self.workers, done);
     }
 
     /// The tracked connections.
@@ -271,8 +272,7 @@ impl Engine {
         self.workers.sum(|counters| counters.connections.counts())
     }
 
-    /// Reads the running flows of all workers' monitors, page by page. [`Engine::service`] calls `done` with the
-    /// heaviest of them; with none if the engine has no monitor.
+    /// Reads the running flows of all workers' monitors. [`Engine::service`] calls `done` with the heaviest of them.
     pub fn read_running(&mut self, done: impl FnOnce(Heaviest) + Send + 'static) {
         self.monitor_readers.read(&mut self.workers, done);
     }

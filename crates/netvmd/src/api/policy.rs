@@ -188,6 +188,7 @@ fn flow_info(host: &Host, view: &FlowView) -> FlowInfo {
         idle_s: view.idle,
         age_s: view.age,
         verdicts: view.verdicts.iter().map(|verdict| verdict_info(host, *verdict)).collect(),
+        by_kernel: view.by_kernel,
     }
 }
 

@@ -4,13 +4,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use netvm_kernel_flows::{FlowCounts, Key, Table};
+use netvm_kernel_flows::{FlowCounts, Key, Table, Transport};
+use netvm_wire::{EtherType, FlowKey, IpProto};
 
 use super::decide::Decided;
 use super::kernel_time;
 use crate::counters::WorkerCounters;
-use crate::ids::PortId;
+use crate::ids::{PortId, WorkerId};
 use crate::manager::publish::policy::now;
+use crate::manager::views::flows::FlowView;
 use crate::policy::{HitCounts, Policy, RuleCount, Switching};
 
 /// How long a flow without packets stays in the table, and while the table is full.
@@ -29,9 +31,44 @@ pub(super) struct Installed {
     counted: FlowCounts,
 }
 
+/// The header fields of a key.
+fn fields(key: &Key) -> FlowKey {
+    let Transport { protocol, source, destination, ports } = key.transport();
+    let ether_type = if source.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    let [destination_mac, source_mac] = key.macs();
+    FlowKey {
+        source: source.into(),
+        destination: destination.into(),
+        destination_mac,
+        source_mac,
+        ether_type,
+        source_port: ports[0],
+        destination_port: ports[1],
+        protocol: IpProto(protocol),
+        ..FlowKey::EMPTY
+    }
+}
+
 impl Installed {
     pub(super) fn new(decided: Decided, from: PortId, epochs: [u32; 2]) -> Self {
         Self { decided, from, epochs, since: kernel_time(), counted: FlowCounts::default() }
+    }
+
+    /// For display, as it was counted last.
+    pub(super) fn view(&self, key: &Key) -> FlowView {
+        let ago = |time: Duration| kernel_time().saturating_sub(time).as_secs_f64();
+        FlowView {
+            worker: WorkerId(0),
+            port: self.from,
+            key: fields(key),
+            rules: self.decided.rules.to_vec(),
+            packets: self.counted.packets,
+            bytes: self.counted.bytes,
+            idle: ago(self.since.max(self.counted.last)),
+            age: ago(self.since),
+            verdicts: Vec::new(),
+            by_kernel: true,
+        }
     }
 }
 
@@ -92,6 +129,11 @@ impl<'a> Counting<'a> {
 impl Flows {
     pub(super) fn get(&self, key: &Key) -> Option<&Installed> {
         self.all.get(key)
+    }
+
+    /// All flows.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Installed)> {
+        self.all.iter()
     }
 
     pub(super) fn add(&mut self, key: Key, flow: Installed) {

@@ -26,6 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::memory::Memories;
 use super::ports::{Configured, Ports};
 use super::publish::policy::Rules;
+use super::views::flows::FlowView;
 use super::views::trace::PacketTracer;
 use super::workers::Workers;
 use crate::ids::PortId;
@@ -164,6 +165,12 @@ impl FastPaths {
             steps.push(Step::ByKernel);
         }
         steps
+    }
+
+    /// At most so many of the flows that the kernel forwards.
+    pub(crate) fn views(&self, most: usize) -> Vec<FlowView> {
+        let held = self.flows.iter().filter(|(_, flow)| self.holds(flow));
+        held.take(most).map(|(key, flow)| flow.view(key)).collect()
     }
 
     /// Gives a sampler to each worker that has none.

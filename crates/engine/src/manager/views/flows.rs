@@ -27,7 +27,7 @@ pub struct FlowVerdict {
     pub left: f64,
 }
 
-/// A flow in a worker's flow cache.
+/// A flow in a worker's flow cache, or in the kernel's flow table.
 #[derive(Clone, Debug)]
 pub struct FlowView {
     /// The worker.
@@ -48,6 +48,8 @@ pub struct FlowView {
     pub age: f64,
     /// The NFs' verdicts that have not expired.
     pub verdicts: Vec<FlowVerdict>,
+    /// The kernel forwards it; no worker's cache has it.
+    pub by_kernel: bool,
 }
 
 /// An address in the switch's forwarding database.
@@ -96,6 +98,14 @@ impl LocalAddresses {
     }
 }
 
+/// Which flows to read.
+pub(crate) struct Wanted {
+    /// At most so many.
+    pub(crate) most: usize,
+    /// Those that the kernel forwards.
+    pub(crate) by_kernel: Vec<FlowView>,
+}
+
 /// The flows that were found so far.
 pub(crate) struct Flows {
     most: usize,
@@ -131,6 +141,7 @@ impl Flows {
                 idle: seconds(row.idle),
                 age: seconds(row.age),
                 verdicts: verdicts.collect(),
+                by_kernel: false,
             });
         }
         page.rows.clear();
@@ -141,16 +152,17 @@ impl Flows {
 }
 
 impl Readers<Flows> {
-    /// Reads at most `most` flows of all workers. `done` gets them, and each worker's cache counters.
+    /// Reads flows of all workers. `done` gets them with those of the kernel, and each worker's cache counters.
     pub(crate) fn read(
         &mut self,
-        most: usize,
+        wanted: Wanted,
         policy: &Arc<Policy>,
         workers: &mut Workers,
         done: impl FnOnce(Vec<FlowView>, Vec<FlowCounts>) + Send + 'static,
     ) {
         let counts = vec![FlowCounts::default(); workers.len()];
-        let found = Flows { most, flows: Vec::new(), counts, policy: Arc::clone(policy) };
+        let Wanted { most, by_kernel: flows } = wanted;
+        let found = Flows { most, flows, counts, policy: Arc::clone(policy) };
         let ticket = self.begin(workers, found, |found| done(found.flows, found.counts));
         workers.send_all(|worker| Command::ReadFlows(Box::new(FlowPage::new(worker, ticket))));
     }

@@ -117,7 +117,7 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
             bytes(flow.bytes),
             duration(flow.idle_s),
             duration(flow.age_s),
-            flow.worker.to_string(),
+            if flow.by_kernel { "kernel flow table".to_owned() } else { flow.worker.to_string() },
             flow.verdicts.iter().map(draw_verdict).collect::<Vec<_>>().join(", "),
         ];
         table.add_row(row);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_api::{ApplyReply, CaptureRequest, Client, TraceReply, TraceRequest, path};
+use netvm_api::{ApplyReply, CaptureRequest, Client, Flows, TraceReply, TraceRequest, path};
 use netvm_bpf::{Assembler, Attach, Link, Program, ProgramKind, Register, WordMap};
 use netvm_capture_client::Session;
 use netvm_netlink::{Requests, index_of};
@@ -69,6 +69,8 @@ fn the_kernel_forwards_what_netvm_has_decided_and_it_is_counted() {
     println!("{arrived} arrived, {} by the kernel, {} received", by_kernel - before[0], received - before[1]);
     let steps = trace(&hosts, &daemon);
     assert!(steps.last().unwrap().contains("kernel flow table"), "{steps:?}");
+    let flows: Flows = daemon.get(path::FLOWS);
+    assert!(flows.flows.iter().any(|flow| flow.by_kernel && flow.port == "c1"), "{flows:?}");
     // A coarse policy: not one of the new connection's datagrams came to netvm.
     assert!(by_kernel - before[0] >= arrived, "{by_kernel}");
     assert!(received - before[1] >= arrived && sent - before[2] >= arrived, "{received}, {sent}");
