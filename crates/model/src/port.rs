@@ -89,7 +89,7 @@ impl PortConfig {
     /// Whether the kernel may pass its packets on by itself.
     #[must_use]
     pub fn has_fast_path(&self) -> bool {
-        self.kind.info().container().is_some_and(|container| container.fast_path != FastPath::Off)
+        self.kind.info().fast_path != FastPath::Off
     }
 
     /// Whether packets wait at it: it has a device, or a shaper. Then workers serve it.

@@ -7,6 +7,7 @@ use netvm_wire::{MacAddr, VlanId};
 
 use super::DEFAULT_MTU;
 use super::bond::BondConfig;
+use super::keys::FastPath;
 use super::managed::ContainerConfig;
 use super::vxlan::VxlanConfig;
 use crate::router::InterfaceAddress;
@@ -54,6 +55,8 @@ pub struct KindInfo<'a> {
     pub depends_on_kvm: bool,
     /// Its tunnels to other servers.
     pub tunnel: Option<&'a VxlanConfig>,
+    /// Whether the kernel may pass its packets on by itself.
+    pub fast_path: FastPath,
 }
 
 impl<'a> KindInfo<'a> {
@@ -79,6 +82,7 @@ impl<'a> KindInfo<'a> {
             addresses: &[],
             depends_on_kvm: false,
             tunnel: None,
+            fast_path: FastPath::Off,
         }
     }
 

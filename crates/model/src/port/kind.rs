@@ -139,12 +139,14 @@ impl PortKind {
                 resources: [Some(Resource::ContainerTap(container)), None],
                 mac: container.mac,
                 addresses: &container.addresses,
+                fast_path: container.fast_path,
                 ..KindInfo::new("container")
             },
             Self::Host(host) => KindInfo {
                 resources: [Some(Resource::Tap(&host.interface)), None],
                 mac: host.mac,
                 addresses: &host.addresses,
+                fast_path: host.fast_path,
                 ..KindInfo::new("host")
             },
             Self::VhostUser { path, mode, .. } => KindInfo {

@@ -92,6 +92,8 @@ pub struct HostConfig {
     pub addresses: Vec<InterfaceAddress>,
     /// Default gateways of the host, at most one of each address family.
     pub gateways: Vec<IpAddr>,
+    /// Whether it has a fast path in the kernel.
+    pub fast_path: FastPath,
 }
 
 impl HostConfig {
@@ -101,6 +103,7 @@ impl HostConfig {
             Key::required("interface", help, KeyValue::Interface(&mut self.interface)),
             Key::new("mac", KeyValue::Mac(&mut self.mac)),
             Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
+            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path)),
         ]
     }
 

@@ -47,7 +47,11 @@ fn find(port: &PortConfig, running: &Host) -> Vec<(&'static str, String)> {
             None => None,
         },
         Resource::Tap(interface) => {
-            let is_own = |old: &PortConfig| old.kind == port.kind;
+            // With a fast path, it is no TAP device.
+            let is_own = |old: &PortConfig| {
+                let is_pair = old.has_fast_path() && old.kind.info().interface() == Some(interface);
+                old.kind == port.kind || is_pair
+            };
             let is_taken = !running.ports.iter().any(is_own);
             is_taken.then(|| no_tap(interface)).flatten().map(|message| ("interface", message))
         }

@@ -248,16 +248,16 @@ impl Drop for Daemon {
     }
 }
 
-/// A configuration whose containers have a fast path if the environment has NETVM_TEST_FAST_PATH: whatever works
-/// without one has to work with it.
+/// A configuration whose containers have a fast path if the environment has NETVM_TEST_FAST_PATH, as has the host:
+/// whatever works without one has to work with it.
 fn forced(config: &str) -> String {
-    const KIND: &str = "kind = \"container\"\n";
-    match std::env::var_os("NETVM_TEST_FAST_PATH") {
-        Some(_) if !config.contains("fast_path") => {
-            config.replace(KIND, &format!("{KIND}fast_path = true\n"))
-        }
-        _ => config.to_owned(),
+    if std::env::var_os("NETVM_TEST_FAST_PATH").is_none() || config.contains("fast_path") {
+        return config.to_owned();
     }
+    ["container", "host"].iter().fold(config.to_owned(), |config, kind| {
+        let line = format!("kind = \"{kind}\"\n");
+        config.replace(&line, &format!("{line}fast_path = true\n"))
+    })
 }
 
 /// One request, one answer.

@@ -92,10 +92,13 @@ impl ManagedInterface {
             && self.namespace.as_ref().map(|namespace| namespace.number) == namespace.map(Some)
     }
 
-    /// What another namespace says of it. `None` if it is in this process's namespace, or the kernel does not show it.
+    /// What its namespace says of it; `None` if the kernel does not show it.
     #[must_use]
-    pub fn state_elsewhere(&self) -> Option<LinkState> {
-        let link = link_in(self.namespace.as_ref()?.number?, self.index).ok()??;
+    pub fn state(&self) -> Option<LinkState> {
+        let link = match &self.namespace {
+            Some(namespace) => link_in(namespace.number?, self.index).ok()??,
+            None => by_name(&mut Requests::open().ok()?, &self.interface).ok()??,
+        };
         let mut state =
             LinkState { is_up: link.header.flags.contains(LinkFlags::Up), ..LinkState::default() };
         for attribute in link.attributes {

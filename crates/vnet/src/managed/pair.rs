@@ -12,6 +12,7 @@
 //! ends with this process, however that ends, and the interfaces of containers end with it.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use netvm_netlink::{
     remove_link, set_up,
 };
 
-use super::addressing::{Addressing, ManagedInterface};
+use super::addressing::{Addressing, ManagedInterface, Namespace};
 use super::container::{ContainerOptions, namespace_of};
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
@@ -136,30 +137,60 @@ pub fn open(
     options: &ContainerOptions,
     namespace: &Arc<PrivateNamespace>,
 ) -> Result<(Opened, ManagedInterface, Pair), OpenError> {
-    let name = &options.tap.interface;
-    let fail = |step| OpenError::of(name, step);
     let (file, identity) = namespace_of(options)?;
+    let ContainerOptions { tap, mac, addressing, .. } = options;
+    make(Inner { file, identity: Some(identity), tap, mac: *mac, addressing }, namespace)
+}
+
+/// The same for the host's own interface, in this process's network namespace.
+///
+/// # Errors
+/// [`OpenError`] names the step that failed.
+pub fn open_here(
+    tap: &TapOptions,
+    mac: [u8; 6],
+    addressing: &Addressing,
+    namespace: &Arc<PrivateNamespace>,
+) -> Result<(Opened, ManagedInterface, Pair), OpenError> {
+    let file = File::open("/proc/thread-self/ns/net");
+    let file = file.map_err(OpenError::of(&tap.interface, "cannot open this network namespace"))?;
+    make(Inner { file, identity: None, tap, mac, addressing }, namespace)
+}
+
+/// The inner end of a pair.
+struct Inner<'a> {
+    /// Its network namespace.
+    file: File,
+    /// If that is another one than this process's.
+    identity: Option<Namespace>,
+    tap: &'a TapOptions,
+    mac: [u8; 6],
+    addressing: &'a Addressing,
+}
+
+fn make(
+    inner: Inner<'_>,
+    namespace: &Arc<PrivateNamespace>,
+) -> Result<(Opened, ManagedInterface, Pair), OpenError> {
+    let Inner { file, identity, tap: options, mac, addressing } = inner;
+    let name = &options.interface;
+    let fail = |step| OpenError::of(name, step);
     let number = namespace.pairs.fetch_add(1, Ordering::Relaxed);
     let (outer, tap) = (format!("v{number}"), format!("t{number}"));
     let in_private = |work: &(dyn Fn() -> io::Result<u32> + Sync)| namespace.inside(work).flatten();
     let tap_options =
-        TapOptions { interface: tap.clone(), mtu: Some(TAP_MTU), queues: options.tap.queues, offloads: true };
+        TapOptions { interface: tap.clone(), mtu: Some(TAP_MTU), queues: options.queues, offloads: true };
     let opened =
         namespace.inside(|| tap::open(&tap_options)).map_err(fail("cannot enter netvm's namespace"))??;
     let tap = in_private(&|| present(&tap)).map_err(fail("cannot find its TAP device"))?;
-    let veth = Veth {
-        outer: &outer,
-        inner: name,
-        mac: Some(options.mac),
-        mtu: options.tap.mtu.map_or(1500, u32::from),
-    };
+    let veth = Veth { outer: &outer, inner: name, mac: Some(mac), mtu: options.mtu.map_or(1500, u32::from) };
     let made = || match make_veth(&mut Requests::open()?, veth, file.as_fd()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(0),
         outcome => outcome.and_then(|()| present(&outer)),
     };
     let mut index = in_private(&made).map_err(fail("cannot make a veth pair"))?;
     for _ in 0..STALE_STEPS {
-        let is_stale = || is_stale(name, options.mac);
+        let is_stale = || is_stale(name, mac);
         if index != 0 || !inside(file.as_fd(), is_stale).flatten().unwrap_or(false) {
             break;
         }
@@ -174,10 +205,11 @@ pub fn open(
     in_private(&|| bring_up(index)).map_err(fail("cannot bring up the other end of its pair"))?;
     let come_up = || set_up(&mut Requests::open()?, present(name)?, true);
     inside(file.as_fd(), come_up).flatten().map_err(fail("cannot bring it up in its network namespace"))?;
-    // For events of its links.
-    give_number(file.as_fd()).map_err(fail("cannot number its network namespace"))?;
-    let addressing: Addressing = options.addressing.clone();
-    Ok((opened, ManagedInterface::new(name.clone(), Some(identity), addressing), pair))
+    if identity.is_some() {
+        // For events of its links.
+        give_number(file.as_fd()).map_err(fail("cannot number its network namespace"))?;
+    }
+    Ok((opened, ManagedInterface::new(name.clone(), identity, addressing.clone()), pair))
 }
 
 /// The index of an interface in the calling thread's namespace.

@@ -49,11 +49,8 @@ fn container() -> impl Strategy<Value = ContainerConfig> {
 }
 
 fn host_interface() -> impl Strategy<Value = HostConfig> {
-    container().prop_map(|ContainerConfig { interface, mac, addresses, gateways, .. }| HostConfig {
-        interface,
-        mac,
-        addresses,
-        gateways,
+    container().prop_map(|ContainerConfig { interface, mac, addresses, gateways, fast_path, .. }| {
+        HostConfig { interface, mac, addresses, gateways, fast_path }
     })
 }
 

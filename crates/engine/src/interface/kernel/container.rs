@@ -1,15 +1,18 @@
 //! Interfaces in other network namespaces, such as a container's: TAP devices, or ends of veth pairs with a fast path
 //! in the kernel.
 
-use netvm_model::{ContainerConfig, FastPath};
+use std::sync::Arc;
+
+use netvm_model::ContainerConfig;
 use netvm_vnet::{ContainerOptions, LinkEvent, ManagedInterface, TapOptions, Watch, container, pair};
 
 use super::device::SentOffloads;
-use super::{accepts, addressing, devices, tap_options};
+use super::fast::{Managed, follow};
+use super::{FAST, accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, OpenProblem, Opened, Opening, PortMode,
 };
-use crate::kernel_flows::{FastEnd, FastPathError, FastPort};
+use crate::kernel_flows::{FastEnd, FastPort};
 
 /// The control side.
 struct Container {
@@ -29,18 +32,11 @@ impl Container {
         let has_tap = self.watch.as_ref().is_some_and(Watch::exists);
         has_tap && self.fast.as_ref().is_none_or(FastPort::exists)
     }
-
-    /// Follows what the container does to its interface.
-    fn follow(&self) {
-        if let (Some(fast), Some(state)) = (&self.fast, self.managed.state_elsewhere()) {
-            fast.follow(state);
-        }
-    }
 }
 
 impl Control for Container {
     fn link(&self) -> Option<bool> {
-        let is_up = self.managed.state_elsewhere().is_none_or(|state| state.is_up);
+        let is_up = self.managed.state().is_none_or(|state| state.is_up);
         Some(is_up && self.exists() && !self.managed.is_left())
     }
 
@@ -51,18 +47,18 @@ impl Control for Container {
             true if self.managed.is_left() => InterfaceState::Replaced,
             true => InterfaceState::Same,
         };
-        let mtu = self.managed.state_elsewhere().and_then(|state| state.mtu);
+        let mtu = self.managed.state().and_then(|state| state.mtu);
         Some(InterfaceView { name: self.name.clone(), state, mtu })
     }
 
     fn follow_interface(&mut self, _interface: &InterfaceView) -> Option<String> {
-        self.follow();
+        follow(self.fast.as_ref(), &self.managed);
         None
     }
 
     fn restore_addresses(&mut self, links: &[LinkEvent]) {
         if links.iter().any(|link| self.managed.is(link.namespace, link.index)) {
-            self.follow();
+            follow(self.fast.as_ref(), &self.managed);
         }
         super::restore(Some(&mut self.managed), links);
     }
@@ -90,39 +86,17 @@ pub(in crate::interface) fn open(
         mac: config.own_mac().0,
         addressing: addressing(&config.addresses, &config.gateways),
     };
-    let (opened, managed, fast, why_not) = match config.fast_path {
-        FastPath::Off => plain(&options)?,
-        FastPath::Auto | FastPath::On => match fast(opening, &options) {
-            Ok(opened) => opened,
-            Err(error) => {
-                let (opened, managed, fast, _) = plain(&options)?;
-                (opened, managed, fast, Some(format!("no fast path: {error}")))
-            }
-        },
-    };
+    let paired = |namespace: &Arc<_>| pair::open(&options, namespace);
+    let managed = Managed::open(opening, config.fast_path, paired, || container::open(&options))?;
+    let note = managed.note(config.fast_path);
+    let Managed { opened, interface: managed, fast, why_not } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
     let sent = SentOffloads::new(accepts(opened.offloads));
     let (queues, mut driver) = devices(opening, opened, &sent, "TAP");
     if fast.is_some() {
-        driver.push_str(", fast path");
+        driver.push_str(FAST);
     }
-    let note = why_not.clone().filter(|_| config.fast_path == FastPath::On);
+    follow(fast.as_ref(), &managed);
     let control = Container { name: config.name_with_namespace(), watch, managed, fast, note };
-    control.follow();
     Ok(Opened::new(queues, PortMode::of(driver, why_not), control))
-}
-
-/// An open interface, its fast path, and why it has none.
-type Interface = (netvm_vnet::Opened, ManagedInterface, Option<FastPort>, Option<String>);
-
-fn plain(options: &ContainerOptions) -> Result<Interface, OpenProblem> {
-    let (opened, managed) = container::open(options)?;
-    Ok((opened, managed, None, None))
-}
-
-fn fast(opening: &Opening<'_>, options: &ContainerOptions) -> Result<Interface, FastPathError> {
-    let shared = opening.kernel_flows.make()?;
-    let (opened, managed, pair) = pair::open(options, &shared.namespace)?;
-    let fast = FastPort::new(shared, opening.config.id, pair)?;
-    Ok((opened, managed, Some(fast), None))
 }

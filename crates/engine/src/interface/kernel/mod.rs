@@ -2,6 +2,7 @@
 
 mod container;
 mod device;
+mod fast;
 mod packet_socket;
 mod tap;
 
@@ -17,6 +18,9 @@ pub(super) use container::open as open_container;
 use device::{KernelDevice, SentOffloads};
 pub(super) use packet_socket::open as open_packet_socket;
 pub(super) use tap::{open as open_tap, open_host};
+
+/// Of a fast path, in a port's driver.
+const FAST: &str = ", fast path";
 
 /// A TAP device as configured.
 fn tap_options(opening: &Opening<'_>, interface: &str) -> TapOptions {

@@ -1,16 +1,18 @@
 //! TAP devices in netvmd's network namespace: plain ones, and the host's own interface on the switch, which has
 //! addresses.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use netvm_model::HostConfig;
-use netvm_vnet::{LinkEvent, ManagedInterface, Watch, host, tap};
+use netvm_vnet::{LinkEvent, ManagedInterface, Watch, host, pair, tap};
 
 use super::device::SentOffloads;
-use super::{accepts, addressing, devices, tap_options};
+use super::fast::{Managed, follow};
+use super::{FAST, accepts, addressing, devices, tap_options};
 use crate::interface::control::{
-    Control, InterfaceState, InterfaceView, KernelInterface, OpenProblem, Opened, Opening,
+    Control, InterfaceState, InterfaceView, KernelInterface, OpenProblem, Opened, Opening, PortMode, Queues,
 };
+use crate::kernel_flows::{FastEnd, FastPort};
 
 /// The control side.
 struct Tap {
@@ -19,11 +21,22 @@ struct Tap {
     watch: Option<Watch>,
     /// Keeps the addresses and routes of the host's own interface.
     managed: Option<ManagedInterface>,
+    fast: Option<FastPort>,
+    /// Why it has no fast path, although it is to have one.
+    note: Option<String>,
 }
 
 impl Tap {
     fn exists(&self) -> bool {
-        self.watch.as_ref().is_some_and(Watch::exists)
+        let has_tap = self.watch.as_ref().is_some_and(Watch::exists);
+        has_tap && self.fast.as_ref().is_none_or(FastPort::exists)
+    }
+
+    /// Follows what the host does to its interface.
+    fn follow(&self) {
+        if let Some(managed) = &self.managed {
+            follow(self.fast.as_ref(), managed);
+        }
     }
 }
 
@@ -41,7 +54,21 @@ impl Control for Tap {
         Some(InterfaceView { name: self.interface.name().to_owned(), state, mtu: None })
     }
 
+    fn follow_interface(&mut self, _interface: &InterfaceView) -> Option<String> {
+        self.follow();
+        None
+    }
+
+    fn fast_end(&self) -> Option<FastEnd> {
+        self.fast.as_ref().map(FastPort::end)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.note.iter().cloned().collect()
+    }
+
     fn restore_addresses(&mut self, links: &[LinkEvent]) {
+        self.follow();
         super::restore(self.managed.as_mut(), links);
     }
 
@@ -52,7 +79,10 @@ impl Control for Tap {
 
 pub(in crate::interface) fn open(opening: &Opening<'_>, interface: &str) -> Result<Opened, OpenProblem> {
     let opened = tap::open(&tap_options(opening, interface))?;
-    Ok(finish(opening, opened, interface, None))
+    let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
+    let (queues, driver) = queues(opening, opened);
+    let interface = KernelInterface::of(interface);
+    Ok(Opened::new(queues, driver, Tap { interface, watch, managed: None, fast: None, note: None }))
 }
 
 pub(in crate::interface) fn open_host(
@@ -61,20 +91,26 @@ pub(in crate::interface) fn open_host(
 ) -> Result<Opened, OpenProblem> {
     let options = tap_options(opening, &config.interface);
     let addressing = addressing(&config.addresses, &config.gateways);
-    let (opened, managed) = host::open(&options, config.mac_on(machine()).0, &addressing)?;
-    Ok(finish(opening, opened, &config.interface, Some(managed)))
+    let mac = config.mac_on(machine()).0;
+    let paired = |namespace: &Arc<_>| pair::open_here(&options, mac, &addressing, namespace);
+    let plain = || host::open(&options, mac, &addressing);
+    let managed = Managed::open(opening, config.fast_path, paired, plain)?;
+    let note = managed.note(config.fast_path);
+    let Managed { opened, interface: managed, fast, why_not } = managed;
+    let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
+    let (queues, mut driver) = queues(opening, opened);
+    if fast.is_some() {
+        driver.push_str(FAST);
+    }
+    let interface = KernelInterface::of(&config.interface);
+    let control = Tap { interface, watch, managed: Some(managed), fast, note };
+    control.follow();
+    Ok(Opened::new(queues, PortMode::of(driver, why_not), control))
 }
 
-fn finish(
-    opening: &Opening<'_>,
-    opened: netvm_vnet::Opened,
-    interface: &str,
-    managed: Option<ManagedInterface>,
-) -> Opened {
-    let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
+fn queues(opening: &Opening<'_>, opened: netvm_vnet::Opened) -> (Queues, String) {
     let sent = SentOffloads::new(accepts(opened.offloads));
-    let (queues, driver) = devices(opening, opened, &sent, "TAP");
-    Opened::new(queues, driver, Tap { interface: KernelInterface::of(interface), watch, managed })
+    devices(opening, opened, &sent, "TAP")
 }
 
 /// What no other machine has, for MAC addresses: its id (machine-id(5)), or else its name.

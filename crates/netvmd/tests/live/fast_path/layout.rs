@@ -1,12 +1,15 @@
 //! The interfaces: what containers can do with theirs, and what is left of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netvm_api::{Status, path};
+use rustix::process::Signal;
 
+use super::traffic::hits;
 use super::{are_connected, container, has_interface, port, soon};
 use crate::common::download::{download, serve};
 use crate::common::hosts::{Host, are_possible, run};
@@ -82,6 +85,44 @@ fn nothing_of_it_stays_when_netvmd_is_killed() {
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
     assert!(soon(|| !hosts.iter().any(has_interface)));
+}
+
+#[test]
+fn the_host_itself_can_have_one() {
+    if !are_possible() {
+        return;
+    }
+    let (host, interface) = (Host::bare("fd1"), format!("nt{}l", std::process::id()));
+    let own = format!(
+        "[[port]]\nname = \"h\"\nkind = \"host\"\ninterface = \"{interface}\"\nfast_path = true\n\
+         addresses = [\"10.54.9.254/24\"]\nforward = {{ normal = true }}\n"
+    );
+    let text = ENGINE.to_owned() + &own + &container(1, &host, "").replace("10.54.0.", "10.54.9.");
+    let mut daemon = Daemon::start(&text);
+    let driver = port(&daemon, "h").driver_mode;
+    assert!(driver.ends_with("fast path"), "{driver}");
+    assert!(host.pings("10.54.9.254"), "{}", daemon.log());
+    let socket = UdpSocket::bind(("10.54.9.254", 0)).unwrap();
+    let to = socket.local_addr().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let answered = host.inside(move || {
+        let asking = UdpSocket::bind(("10.54.9.1", 0)).unwrap();
+        asking.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (0..2000)
+            .filter(|_| asking.send_to(b"to the host", to).is_ok() && asking.recv(&mut [0; 32]).is_ok())
+            .count()
+    });
+    for _ in 0..2000 {
+        let (length, from) = socket.recv_from(&mut [0; 32]).unwrap();
+        assert_eq!((length, socket.send_to(b"to the container", from).unwrap()), (11, 16));
+    }
+    assert_eq!(answered.join().unwrap(), 2000);
+    daemon.until("the kernel has forwarded both ways", |daemon| {
+        ["h", "c1"].iter().all(|name| hits(daemon, name) > 100)
+    });
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+    assert!(!run("ip -o link show").contains(&interface), "it ends with netvmd");
 }
 
 #[test]
