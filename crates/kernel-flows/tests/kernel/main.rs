@@ -204,6 +204,27 @@ fn a_kernel_with_these_programs_passes_the_probe() {
     netvm_kernel_flows::probe().unwrap();
 }
 
+/// Another container's interface may get the index of one that has gone: only the epoch tells them apart.
+#[test]
+fn the_index_of_an_interface_that_has_gone_leads_nowhere_else() {
+    let Some(rig) = Rig::new("ix", 64) else { return };
+    rig.table.renew(rig::now() + LONG);
+    rig.table.insert(&rig.key(UDP, [1000, 2000]), rig.flow()).unwrap();
+    let index = rig.flow().interface;
+    rig.run("ip -n {b} link delete eth0");
+    rig.run(&format!("ip -n {{f}} link add vx index {index} up type veth peer name other netns {{b}}"));
+    rig.run("ip -n {b} link set other up");
+    let other = rig.inside(1, || rig::packet_socket("other"));
+    let sender = rig.inside(0, || UdpSocket::bind((host(0), 1000)).unwrap());
+    let send = || drop(sender.send_to(b"to nobody else", (host(1), 2000)));
+    // The trap: nothing but the index says where it goes.
+    assert_eq!(rig.arrives(send), Seen::Fast);
+    assert_eq!(rig::frames_of(&other, b"to nobody else"), 1);
+    // A port that gets an interface gets an epoch with it.
+    rig.table.set_epoch(1, rig::EPOCH + 1);
+    assert_eq!(rig.arrives(send), Seen::Slow);
+}
+
 #[test]
 fn the_program_of_a_port_that_the_table_has_not_is_refused() {
     let table = Table::new(TableSize { ports: 2, flows: 16 }).unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netvm_kernel_flows::{Field, Key, Mask, Transport};
@@ -10,27 +9,11 @@ use netvm_wire::MacAddr;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-use crate::rig::{self, Rig, host, mac};
+use crate::rig::{self, Rig, host, mac, packet_socket};
 
 const FRAMES: u32 = 4000;
 /// Sent at once.
 const BURST: usize = 100;
-
-/// A packet socket on the container's interface.
-fn raw_socket() -> OwnedFd {
-    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
-    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
-    let index = netdevice::name_to_index(&socket, "eth0").unwrap();
-    // SAFETY: a structure of integers: zeros are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = index as i32;
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: an address and its length.
-    assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }, 0);
-    socket
-}
 
 /// A frame with fields from small sets, so that some are in the table, and now and then a byte of any value.
 fn frame(random: &mut TestRng, number: u32) -> Vec<u8> {
@@ -139,7 +122,7 @@ fn check(name: &str, mask: &Mask) {
     }
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(|number| frame(&mut random, number)).collect();
-    let socket = rig.inside(0, raw_socket);
+    let socket = rig.inside(0, || packet_socket("eth0"));
     rig.take_slow_frames();
     let (mut slow, mut expected) = (Vec::new(), HashSet::new());
     for burst in frames.chunks(BURST) {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -311,4 +311,31 @@ fn forward(mut queues: [Queue; 2], each_of_a: impl Fn(&[u8]), stop: &AtomicBool)
             std::thread::sleep(Duration::from_micros(50));
         }
     }
+}
+
+/// A packet socket on an interface of the calling thread's namespace.
+pub fn packet_socket(interface: &str) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
+    let index = netdevice::name_to_index(&socket, interface).unwrap();
+    // SAFETY: a structure of integers: zeros are valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: an address and its length.
+    assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }, 0);
+    socket
+}
+
+/// How many frames that end with these bytes a packet socket has received.
+pub fn frames_of(socket: &OwnedFd, end: &[u8]) -> usize {
+    let mut bytes = [0; 2048];
+    let receive = |bytes: &mut [u8]| rustix::net::recv(socket, bytes, rustix::net::RecvFlags::DONTWAIT);
+    let mut count = 0;
+    while let Ok((length, _)) = receive(&mut bytes) {
+        count += usize::from(bytes[..length].ends_with(end));
+    }
+    count
 }
