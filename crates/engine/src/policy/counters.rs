@@ -34,7 +34,7 @@ pub struct RuleCount {
 }
 
 impl RuleCount {
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
     }
@@ -124,11 +124,13 @@ impl HitCounts {
         }
     }
 
-    /// Counts what matched a rule elsewhere, unless it is no longer in force.
-    pub(crate) fn add(&mut self, rule: RuleId, count: RuleCount) {
-        let policy = self.policies.last().map(|counted| &counted.policy);
-        if policy.is_some_and(|policy| policy.rules.iter().any(|one| one.id == rule)) {
-            self.past.entry(rule).or_default().add(count);
+    /// Counts what matched rules elsewhere, unless these are no longer in force.
+    pub(crate) fn add(&mut self, counts: &BTreeMap<RuleId, RuleCount>) {
+        let Some(Counted { policy, .. }) = self.policies.last().filter(|_| !counts.is_empty()) else {
+            return;
+        };
+        for (rule, count) in policy.rules.iter().filter_map(|rule| Some((rule.id, counts.get(&rule.id)?))) {
+            self.past.entry(rule).or_default().add(*count);
         }
     }
 

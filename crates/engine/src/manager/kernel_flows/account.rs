@@ -1,10 +1,11 @@
 //! Counts what the kernel has forwarded as if workers had done it: at ports and rules, and for addresses that L2
 //! switching would forget.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use netvm_kernel_flows::{FlowCounts, Key, Table, Transport};
+use netvm_policy::RuleId;
 use netvm_wire::{EtherType, FlowKey, IpProto};
 
 use super::decide::Decided;
@@ -13,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::ids::{PortId, WorkerId};
 use crate::manager::publish::policy::now;
 use crate::manager::views::flows::FlowView;
-use crate::policy::{HitCounts, Policy, RuleCount, Switching};
+use crate::policy::{Policy, RuleCount, Switching};
 
 /// How long a flow without packets stays in the table, and while the table is full.
 const IDLE: Duration = Duration::from_secs(30);
@@ -84,13 +85,19 @@ pub(super) struct Flows {
 pub(super) struct Counting<'a> {
     switching: Option<&'a Switching>,
     counters: &'a WorkerCounters,
-    hits: &'a mut HitCounts,
+    /// By rule.
+    hits: BTreeMap<RuleId, RuleCount>,
     tick: u32,
 }
 
 impl<'a> Counting<'a> {
-    pub(super) fn new(policy: &'a Policy, counters: &'a WorkerCounters, hits: &'a mut HitCounts) -> Self {
-        Self { switching: policy.switching.as_ref(), counters, hits, tick: now() }
+    pub(super) fn new(policy: &'a Policy, counters: &'a WorkerCounters) -> Self {
+        Self { switching: policy.switching.as_ref(), counters, hits: BTreeMap::new(), tick: now() }
+    }
+
+    /// What rules have been hit by.
+    pub(super) const fn hits(&self) -> &BTreeMap<RuleId, RuleCount> {
+        &self.hits
     }
 
     /// Counts what a flow has had since the last time.
@@ -110,7 +117,7 @@ impl<'a> Counting<'a> {
             to.tx_bytes.add(bytes);
         }
         for rule in &flow.decided.rules {
-            self.hits.add(*rule, RuleCount { packets, bytes });
+            self.hits.entry(*rule).or_default().add(RuleCount { packets, bytes });
         }
         // A host that sends stays known.
         if let (Some(switching), Some(vlan)) = (self.switching, flow.decided.vlan) {

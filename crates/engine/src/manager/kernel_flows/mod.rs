@@ -281,11 +281,12 @@ impl FastPaths {
     fn count(&mut self, shared: &Shared, context: &mut Context<'_>) {
         self.next_count = Instant::now() + COUNT_INTERVAL;
         let policy = Arc::clone(context.rules.policy());
-        let mut counting = Counting::new(&policy, context.workers.by_kernel(), context.rules.hits_mut());
+        let mut counting = Counting::new(&policy, context.workers.by_kernel());
         let Self { flows, ports, .. } = self;
         let epoch = |port: PortId| ports.get(&port).map_or(0, |port| port.epoch);
         flows.count(&shared.table, &mut counting, |flow| {
             flow.epochs == [epoch(flow.from), epoch(flow.decided.to)]
         });
+        context.rules.hits_mut().add(counting.hits());
     }
 }

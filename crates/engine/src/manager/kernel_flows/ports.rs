@@ -75,11 +75,11 @@ impl FastPathPort {
 }
 
 impl FastPaths {
-    /// Follows the ports with a fast path.
+    /// Follows the ports with a fast path, in the order of their numbers.
     pub(super) fn follow_ports(&mut self, table: &Table, ends: Vec<(PortId, FastEnd)>, now: Configured<'_>) {
         let Self { ports, intervals, last_epoch, next_count, .. } = self;
         ports.retain(|id, port| {
-            let stays = ends.iter().any(|(other, _)| other == id);
+            let stays = ends.binary_search_by_key(id, |(id, _)| *id).is_ok();
             if !stays {
                 port.end(*id, table);
                 intervals.set(*id, 0);
@@ -90,8 +90,10 @@ impl FastPaths {
         });
         let fdb = now.policy.switching.as_ref().map(|switching| &switching.fdb);
         for (id, end) in ends {
-            let Some(config) = now.host.port(id) else { continue };
-            let port = ports.entry(id).or_insert_with(|| FastPathPort::new(config, end));
+            if !ports.contains_key(&id) {
+                ports.extend(now.host.port(id).map(|config| (id, FastPathPort::new(config, end))));
+            }
+            let Some(port) = ports.get_mut(&id) else { continue };
             let moves = fdb.map(|fdb| fdb.port_generation(id.0));
             if (port.end, port.moves) != (end, moves) {
                 port.end(id, table);
