@@ -122,7 +122,7 @@ fn fast_path() -> Check {
         Ok(()) => Check::ok(
             NAME,
             "tc programs, bpf_redirect_peer",
-            "ports of kind `container` can have `fast_path`",
+            "ports of kind `container` and `host` can have `fast_path`",
         ),
         Err(error) => Check::note(
             NAME,
