@@ -55,6 +55,19 @@ macro_rules! port {
                     metric Counter "netvm_port_tx_bytes";
                     column 4 "TX BYTES";
                 }
+                {
+                    #[serde(default, skip_serializing_if = "Option::is_none")]
+                    neigh_answered: Option<u64>, Packets,
+                        "ARP requests and neighbour solicitations that the port answered in place of hosts behind \
+                         other servers, as EVPN says who they are; `None`: it has no `control = \"evpn\"`.";
+                    metric Counter "netvm_port_neigh_answered_packets":
+                        "ARP requests and neighbour solicitations that the port answered in place of hosts behind \
+                         other servers.";
+                    column 11 "ANSWERED":
+                        "ARP requests and neighbour solicitations that the port answered in place of hosts behind \
+                         other servers, so that they did not go there; `-` for a port without EVPN. The column is \
+                         shown if a port has `control = \"evpn\"`.";
+                }
             }
             derived {
                 {

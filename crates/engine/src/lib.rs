@@ -33,7 +33,7 @@ pub use ids::{
 };
 pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
 pub use link::MAX_LINKS;
-pub use manager::{Address, FlowVerdict, FlowView, LocalAddresses};
+pub use manager::{Address, FlowVerdict, FlowView, HostAddress, LocalAddresses};
 pub use manager::{
     AdmitError, ApplyError, BondMemberView, BondView, CaptureError, CaptureNames, CaptureSpec,
     CaptureStarted, ChainView, CoresError, Engine, EngineConnections, GroupError, GroupView, GuestShape,

@@ -13,6 +13,7 @@ use crate::router::{RouterConfig, RouterInterface};
 use crate::vm::{Guest, VmConfig};
 
 mod health;
+mod irb;
 mod landing;
 mod local;
 mod nat;

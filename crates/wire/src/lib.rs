@@ -10,6 +10,7 @@
 //!   and their text forms.
 //! - [`fragment`] cuts IPv4 packets into fragments.
 //! - [`segment`] splits TCP segments that are longer than packets; [`gro`] makes such segments of packets.
+//! - [`neighbour`] reads and answers ARP and neighbour discovery.
 //! - [`reply`] writes TCP resets and ICMP errors.
 //! - [`vxlan`] writes and reads the headers of tunnels.
 //! - [`checksum`] and [`rewrite`] change headers in place; [`FrameBuilder`] builds frames.
@@ -23,6 +24,7 @@ pub mod checksum;
 mod flow;
 pub mod fragment;
 pub mod gro;
+pub mod neighbour;
 mod parse;
 pub mod partial;
 pub mod reply;

@@ -92,7 +92,7 @@ fn all_keys_are_documented_and_no_others() {
             { name = "j", kind = "vlan", parent = "b", tag = 5, forward = { normal = true } },
             { name = "l", kind = "vxlan", vni = 5, router = "z", local = "10.0.0.1", remote = "10.0.0.2", udp_port = 4789, ttl = 9, dscp = 8, df = false, forward = { normal = true } },
             { name = "n", kind = "sink", labels = { name = "n" } },
-            { name = "le", kind = "vxlan", vni = 6, router = "z", local = "10.0.0.1", control = "evpn" },
+            { name = "le", kind = "vxlan", vni = 6, router = "z", local = "10.0.0.1", control = "evpn", neigh_suppress = false },
             { name = "m", kind = "bond", members = ["n"], mode = "lacp", lacp_rate = "fast", lacp_fallback = true, up_delay = 1, mac = "02:00:00:00:00:04", forward = { normal = true } },
         ]
         nf = [{ role = "x", command = ["x"] }, { role = "s", command = ["s"], replicas = { max = 2 }, balance = "sticky" }, { role = "y", flow_verdicts = 1, steer = [{ chain = "c" }], allocate = 1, hold = 1 }, { role = "p", attach = "tap", while_starting = "drop" }, { role = "q", attach = "vhost-user" }]

@@ -102,7 +102,7 @@ pub use traces::{PreparedTrace, StartTraceError, TraceRead, TraceSpec};
 use views::connections::Found;
 pub use views::connections::{EngineConnections, SavedPart};
 use views::flows::Flows;
-pub use views::flows::{Address, FlowVerdict, FlowView, LocalAddresses};
+pub use views::flows::{Address, FlowVerdict, FlowView, HostAddress, LocalAddresses};
 use views::latency::Latencies;
 pub use views::latency::LatencyView;
 use views::readers::Readers;
@@ -394,6 +394,6 @@ impl Engine {
     /// another configuration.
     #[must_use]
     pub fn local_addresses(&self) -> Option<LocalAddresses> {
-        LocalAddresses::of(&self.host, self.rules.policy())
+        LocalAddresses::of(&self.host, self.rules.policy(), self.routers.vteps())
     }
 }

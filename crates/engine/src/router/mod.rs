@@ -24,7 +24,7 @@ pub(crate) use punt::PuntLimits;
 pub use punt::{PuntClass, PuntCounts, PuntReason};
 pub(crate) use shared::SharedPort;
 pub use tunnels::{EvpnUpdate, UnknownNetwork};
-pub(crate) use tunnels::{Tunnel, Tunnels, Vteps, source_hasher};
+pub(crate) use tunnels::{Hosts, Tunnel, Tunnels, Vteps, source_hasher};
 
 /// The interfaces of a router on one port.
 #[derive(Debug)]

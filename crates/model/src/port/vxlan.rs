@@ -42,6 +42,8 @@ pub struct VxlanConfig {
     pub dscp: Option<u32>,
     /// Whether routers on the way may not fragment them.
     pub df: bool,
+    /// Whether ARP requests and neighbour solicitations for addresses that EVPN says are answered here.
+    pub neigh_suppress: bool,
 }
 
 impl Default for VxlanConfig {
@@ -56,6 +58,7 @@ impl Default for VxlanConfig {
             ttl: 64,
             dscp: None,
             df: true,
+            neigh_suppress: true,
         }
     }
 }
@@ -94,6 +97,7 @@ impl VxlanConfig {
             Key::new("ttl", KeyValue::Number(&mut self.ttl, 1..=u8::MAX.into())),
             Key::new("dscp", KeyValue::OptionalNumber(&mut self.dscp, 0..=63)),
             Key::new("df", KeyValue::Flag(&mut self.df)),
+            Key::new("neigh_suppress", KeyValue::Flag(&mut self.neigh_suppress)),
         ]
     }
 }

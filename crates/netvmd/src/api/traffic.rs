@@ -215,7 +215,9 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         tunnel: port.kind.info().tunnel.map(|tunnel| tunnel_info(host, tunnel, view)),
     } });
     let rx_by_kernel = info.rx_by_kernel.filter(|_| port.has_fast_path());
-    PortInfo { rx_coalesced: info.rx_coalesced.filter(|_| port.gro), rx_by_kernel, ..info }
+    let neigh_answered = port.kind.info().tunnel.filter(|one| one.is_evpn()).and(info.neigh_answered);
+    let rx_coalesced = info.rx_coalesced.filter(|_| port.gro);
+    PortInfo { rx_coalesced, rx_by_kernel, neigh_answered, ..info }
 }
 
 fn bond_info(host: &Host, view: &BondView) -> BondInfo {

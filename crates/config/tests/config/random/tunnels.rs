@@ -15,8 +15,8 @@ const MIN_MTU: u16 = 68;
 pub fn vxlan() -> impl Strategy<Value = PortKind> {
     let last = subsequence(vec![2u8, 3, 4, 5], 1..=3).prop_shuffle();
     let numbers = (0u32..=0x00ff_ffff, 1u32..=65_535, 1u32..=255, prop::option::of(0u32..=63));
-    (any::<bool>(), last, numbers, any::<bool>(), 0u16..3).prop_map(
-        |(is_v4, last, (vni, udp_port, ttl, dscp), df, router)| {
+    (any::<bool>(), last, numbers, any::<[bool; 2]>(), 0u16..3).prop_map(
+        |(is_v4, last, (vni, udp_port, ttl, dscp), [df, neigh_suppress], router)| {
             let address = |last: u8| -> IpAddr {
                 let text = if is_v4 { format!("10.0.0.{last}") } else { format!("2001:db8::{last}") };
                 text.parse().unwrap()
@@ -24,7 +24,18 @@ pub fn vxlan() -> impl Strategy<Value = PortKind> {
             let (local, remotes) = (address(1), last.into_iter().map(address).collect());
             let router = RouterId(router);
             let control = VxlanControl::Static;
-            PortKind::Vxlan(VxlanConfig { vni, router, local, control, remotes, udp_port, ttl, dscp, df })
+            PortKind::Vxlan(VxlanConfig {
+                vni,
+                router,
+                local,
+                control,
+                remotes,
+                udp_port,
+                ttl,
+                dscp,
+                df,
+                neigh_suppress,
+            })
         },
     )
 }

@@ -197,6 +197,11 @@ impl Routers {
         self.vteps.networks_mut().switch_all(switching, tick);
     }
 
+    /// The remote VTEPs, and what EVPN says of networks.
+    pub(crate) const fn vteps(&self) -> &Vteps {
+        &self.vteps
+    }
+
     /// How many addresses of a network found no room, since the last call.
     pub(crate) fn take_refused(&mut self, port: PortId) -> u64 {
         self.vteps.networks_mut().take_refused(port)

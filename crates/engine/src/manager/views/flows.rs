@@ -1,5 +1,6 @@
 //! Flows and addresses, for display.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use netvm_model::{Host, PortConfig, SteerTo};
@@ -12,6 +13,7 @@ use crate::ids::{PortId, RoleId, WorkerId};
 use crate::manager::publish::policy::now;
 use crate::manager::workers::Workers;
 use crate::policy::Policy;
+use crate::router::{Hosts, Vteps};
 use crate::worker::{Command, FlowAction, FlowCounts, FlowPage};
 
 /// An NF's verdict on a flow.
@@ -69,22 +71,52 @@ pub struct LocalAddresses {
     fdb: Arc<Fdb>,
     /// The VLAN of each network, and its port.
     networks: Vec<(u16, PortId)>,
+    /// The hosts of each network, by its port.
+    hosts: Vec<(PortId, Arc<Hosts>)>,
+    /// Addresses of containers by the configuration, with the port of their network.
+    configured: Vec<HostAddress>,
 }
 
+/// An IP address of a host, and the EVPN port of its network.
+pub type HostAddress = (PortId, IpAddr, MacAddr);
+
 impl LocalAddresses {
-    pub(crate) fn of(host: &Host, policy: &Policy) -> Option<Self> {
+    pub(crate) fn of(host: &Host, policy: &Policy, vteps: &Vteps) -> Option<Self> {
         let switching = policy.switching.as_ref()?;
         let is_evpn =
             |port: &&PortConfig| port.kind.info().tunnel.is_some_and(netvm_model::VxlanConfig::is_evpn);
         let network = |port: &PortConfig| Some((switching.vlan_of(port.id)?, port.id));
-        let networks = host.ports.iter().filter(is_evpn).filter_map(network).collect();
-        Some(Self { fdb: Arc::clone(&switching.fdb), networks })
+        let networks: Vec<_> = host.ports.iter().filter(is_evpn).filter_map(network).collect();
+        let addresses = |port: &PortConfig| {
+            let container = port.kind.info().container()?.clone();
+            let vlan = switching.vlan_of(port.id)?;
+            let (_, network) = *networks.iter().find(|(of, _)| *of == vlan)?;
+            let mac = container.own_mac();
+            Some(container.addresses.into_iter().map(move |one| (network, one.address, mac)))
+        };
+        let configured = host.ports.iter().filter_map(addresses).flatten().collect();
+        let hosts = vteps.hosts().map(|(port, hosts)| (port, Arc::clone(hosts))).collect();
+        Some(Self { fdb: Arc::clone(&switching.fdb), networks, hosts, configured })
     }
 
     /// Changes whenever an address comes, goes or moves.
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.fdb.changes()
+    }
+
+    /// IP addresses that hosts of this server have said they have, since the last call, each with the EVPN port of its
+    /// network.
+    pub fn take_claims(&self) -> impl Iterator<Item = HostAddress> {
+        self.hosts.iter().flat_map(|(port, hosts)| {
+            hosts.take_claims().into_iter().map(|(address, mac)| (*port, address.to_ip(), mac))
+        })
+    }
+
+    /// The IP addresses that containers have by the configuration.
+    #[must_use]
+    pub fn configured(&self) -> &[HostAddress] {
+        &self.configured
     }
 
     /// The addresses that ports of this host have sent from, each with the EVPN port of its network. Reads the whole

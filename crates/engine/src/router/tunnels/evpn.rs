@@ -1,14 +1,16 @@
-//! What EVPN says of networks (RFC 7432, RFC 8365): which VTEPs there are, which of them get floods (type 3), and the
-//! addresses behind them (type 2). In: differences from the control plane. Out: VTEPs of tunnels, entries of the
-//! database of addresses behind VTEPs, and of the switch.
+//! What EVPN says of networks (RFC 7432, RFC 8365): which VTEPs there are, which of them get floods (type 3), the
+//! addresses behind them (type 2), and the IP addresses of hosts. In: differences from the control plane. Out: VTEPs of
+//! tunnels, entries of the database of addresses behind VTEPs, and of the switch; hosts for which workers answer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use netvm_model::{Host, PortConfig, RouterId};
 use netvm_switch::Fdb;
 use netvm_wire::{Address, MacAddr};
 
+use super::Hosts;
 use crate::ids::PortId;
 use crate::policy::Switching;
 
@@ -23,6 +25,8 @@ pub struct EvpnUpdate {
     pub floods: Option<BTreeSet<IpAddr>>,
     /// Addresses and the VTEP that each is behind; `None`: no longer behind one.
     pub macs: Vec<(MacAddr, Option<IpAddr>)>,
+    /// IP addresses of hosts behind VTEPs; `None`: no longer behind one.
+    pub hosts: Vec<(IpAddr, Option<MacAddr>)>,
 }
 
 /// A network that no port has.
@@ -50,6 +54,7 @@ pub(crate) struct Network {
     vlan: Option<u16>,
     /// Addresses that found no room.
     refused: u64,
+    hosts: Arc<Hosts>,
 }
 
 impl Network {
@@ -57,6 +62,10 @@ impl Network {
     pub(super) fn vteps(&self) -> impl Iterator<Item = (Address, bool)> {
         let others = self.counts.keys().filter(|vtep| !self.floods.contains(vtep));
         self.floods.iter().map(|vtep| (*vtep, true)).chain(others.map(|vtep| (*vtep, false)))
+    }
+
+    pub(super) const fn hosts(&self) -> &Arc<Hosts> {
+        &self.hosts
     }
 
     fn set(&mut self, mac: MacAddr, vtep: Option<Address>) -> VtepSet {
@@ -112,12 +121,18 @@ impl Networks {
                 counts: BTreeMap::new(),
                 vlan: None,
                 refused: 0,
+                hosts: Arc::default(),
             });
         }
     }
 
     pub(super) fn of(&self, port: PortId) -> Option<&Network> {
         self.0.get(&port)
+    }
+
+    /// The hosts of each network.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = (PortId, &Arc<Hosts>)> {
+        self.0.iter().map(|(port, network)| (*port, &network.hosts))
     }
 
     /// The VTEPs of all networks, some of them several times.
@@ -141,6 +156,9 @@ impl Networks {
             if network.set(*mac, vtep.map(Address::from)) == VtepSet::Changed {
                 vteps = VtepSet::Changed;
             }
+        }
+        for (address, mac) in &update.hosts {
+            network.hosts.set(Address::from(*address), *mac);
         }
         Ok(vteps)
     }

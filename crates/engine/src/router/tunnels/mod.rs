@@ -9,6 +9,7 @@
 //! learned from packets.
 
 mod evpn;
+mod hosts;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use netvm_wire::{Address, FlowHasher};
 use crate::ids::PortId;
 pub use evpn::{EvpnUpdate, UnknownNetwork};
 use evpn::{Networks, VtepSet};
+pub(crate) use hosts::Hosts;
 
 /// Bytes of Ethernet's header.
 const ETHERNET: u32 = 14;
@@ -49,6 +51,12 @@ pub(crate) struct Tunnel {
     pub(crate) floods: usize,
     /// EVPN says what is behind them.
     pub(crate) is_evpn: bool,
+    /// The hosts of a network with EVPN.
+    pub(crate) hosts: Option<Arc<Hosts>>,
+    /// Requests for their addresses are answered here.
+    pub(crate) answers: bool,
+    /// Addresses of this server's routers in the network.
+    pub(crate) own: Box<[Address]>,
     pub(crate) udp_port: u16,
     pub(crate) ttl: u8,
     /// DSCP of the outer packet; `None`: the inner one's.
@@ -93,7 +101,9 @@ impl Tunnels {
     fn of(host: &Host, router: RouterId, vteps: &Vteps) -> Self {
         let own = |port: &PortConfig| {
             let config = port.kind.info().tunnel.filter(|config| config.router == router)?;
-            vteps.tunnel(port, config)
+            let at = host.routed_at(port).flat_map(|(_, interface)| &interface.addresses);
+            let own = at.map(|own| Address::from(own.address)).collect();
+            Some(Tunnel { own, ..vteps.tunnel(port, config)? })
         };
         let mut all: Box<[Tunnel]> = host.ports.iter().filter_map(own).collect();
         all.sort_unstable_by_key(|tunnel| tunnel.port);
@@ -193,6 +203,11 @@ impl Vteps {
         Ok(vteps == VtepSet::Changed)
     }
 
+    /// The hosts of each network with EVPN.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (PortId, &Arc<Hosts>)> {
+        self.networks.hosts()
+    }
+
     /// What EVPN says of networks.
     pub(crate) const fn networks_mut(&mut self) -> &mut Networks {
         &mut self.networks
@@ -270,6 +285,9 @@ impl Vteps {
             remotes,
             floods,
             is_evpn: config.is_evpn(),
+            hosts: self.networks.of(port.id).map(|network| Arc::clone(network.hosts())),
+            answers: config.neigh_suppress,
+            own: Box::default(),
             udp_port: u16::try_from(config.udp_port).ok()?,
             ttl: u8::try_from(config.ttl).ok()?,
             dscp: config.dscp.and_then(|dscp| u8::try_from(dscp).ok()),

@@ -72,6 +72,7 @@ fn evpn_says_vteps_and_addresses_until_the_network_goes() {
         vni: 500,
         floods: floods.map(|all| all.iter().copied().collect()),
         macs: macs.iter().map(|(last, vtep)| (mac(*last), *vtep)).collect(),
+        hosts: Vec::new(),
     };
     assert_eq!(vteps.update(&EvpnUpdate { vni: 501, ..update(None, &[]) }, &first), Err(UnknownNetwork(501)));
     assert_eq!(
@@ -125,7 +126,7 @@ fn addresses_that_find_no_room_are_counted() {
     vteps.follow(&host);
     let vtep = Some("192.0.2.2".parse().unwrap());
     let macs = (0..10).map(|n| (netvm_wire::MacAddr([2, 0, 0, 0, 1, n]), vtep)).collect();
-    let update = EvpnUpdate { port: PortId(0), vni: 100, floods: None, macs };
+    let update = EvpnUpdate { port: PortId(0), vni: 100, floods: None, macs, hosts: Vec::new() };
     assert_eq!(vteps.update(&update, &host), Ok(true));
     assert_eq!(vteps.networks_mut().take_refused(PortId(0)), 2, "half of the table is for them");
     assert_eq!(vteps.networks_mut().take_refused(PortId(0)), 0);

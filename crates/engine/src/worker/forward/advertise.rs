@@ -6,33 +6,15 @@
 
 use dpdk::Mbuf;
 use netvm_model::AddressRange;
-use netvm_wire::{Address, FrameBuilder, IpProto, MacAddr, checksum, parse_prefix};
+use netvm_wire::neighbour::{Holder, MAX_ANSWER, Message};
 
 use crate::router::InterfacePath;
 use crate::worker::packet::keys::HEADER_BYTES;
 
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
-/// Sent by a router; it replaces what is known.
-const ROUTER_AND_OVERRIDE: u8 = 0xa0;
-/// The answer to somebody who has an address.
-const SOLICITED: u8 = 0x40;
-/// The option with the MAC address that the target has.
-const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
-/// Who does not have the hop limit of a packet of this link is not on it.
-const HOP_LIMIT: u8 = 255;
-/// Who asks without an address gets the answer with all nodes.
-const ALL_NODES: Address = Address::from_v6_bits(0xff02 << 112 | 1);
-const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
-
-/// Longest advertisement: Ethernet, a tag, IPv6, and the message with its option.
-const MAX_FRAME: usize = 14 + 4 + 40 + MESSAGE;
-const MESSAGE: usize = 32;
-
 /// Makes the advertisement of a solicitation for one of these addresses, which an interface has received. Returns
 /// false, and changes nothing, if it is none.
 pub(super) fn answer(mbuf: &mut Mbuf, interface: &InterfacePath, addresses: &[AddressRange]) -> bool {
-    let (mut front, mut answer) = ([0; HEADER_BYTES], [0; MAX_FRAME]);
+    let (mut front, mut answer) = ([0; HEADER_BYTES], [0; MAX_ANSWER]);
     let copied = mbuf.copy_to(&mut front);
     let frame = front.get(..copied).filter(|_| copied == mbuf.pkt_len() as usize);
     let length = frame.and_then(|frame| advertisement(frame, interface, addresses, &mut answer));
@@ -48,42 +30,25 @@ fn advertisement(
     addresses: &[AddressRange],
     answer: &mut [u8],
 ) -> Option<usize> {
-    let parsed = parse_prefix(frame, frame.len()).ok()?;
-    let key = parsed.key();
-    let hop_limit = *frame.get(parsed.l3_offset() + 7)?;
-    if (key.protocol, key.icmp_type, hop_limit) != (IpProto::ICMPV6, SOLICITATION, HOP_LIMIT) {
+    let Some(Message::Request(request)) = Message::read(frame) else { return None };
+    let is_own = addresses.iter().any(|range| (range.first..=range.last).contains(&request.target));
+    if !is_own || request.target.is_v4() {
         return None;
     }
-    let target = frame.get(parsed.l4_offset()? + 8..)?.first_chunk::<16>()?;
-    let target = Address::from_v6_bits(u128::from_be_bytes(*target));
-    let is_own = addresses.iter().any(|range| (range.first..=range.last).contains(&target));
-    if !is_own || checksum::verify(frame, &parsed).is_err() {
-        return None;
-    }
-    let is_nameless = key.source == Address::UNSPECIFIED;
-    let (to, to_mac, solicited) = match is_nameless {
-        true => (ALL_NODES, ALL_NODES_MAC, 0),
-        false => (key.source, key.source_mac, SOLICITED),
-    };
-    let mut message = [0; MESSAGE];
-    (message[0], message[4]) = (ADVERTISEMENT, ROUTER_AND_OVERRIDE | solicited);
-    message[8..24].copy_from_slice(&target.v6_bits().to_be_bytes());
-    (message[24], message[25]) = (TARGET_LINK_LAYER_ADDRESS, 1);
-    message[26..].copy_from_slice(&interface.mac.0);
-    let sum = checksum::transport_checksum(target, to, IpProto::ICMPV6, &message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let builder = FrameBuilder::new(interface.mac, to_mac).ip(target.to_ip(), to.to_ip()).ttl(HOP_LIMIT);
-    let builder = interface.vlan.map_or(builder, |vlan| builder.vlan(vlan));
-    builder.protocol(IpProto::ICMPV6).payload(&message).write(answer).ok()
+    request.answer(Holder { mac: interface.mac, is_router: true, vlan: interface.vlan }, answer)
 }
 
 #[cfg(test)]
 mod tests {
-    use netvm_wire::VlanId;
+    use netvm_wire::{Address, FrameBuilder, IpProto, MacAddr, VlanId, checksum};
 
     use super::*;
     use crate::worker::router::tests::{OWN, PEER, router, tagged};
 
+    const SOLICITATION: u8 = 135;
+    const ADVERTISEMENT: u8 = 136;
+    const ALL_NODES: Address = Address::from_v6_bits(0xff02 << 112 | 1);
+    const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
     const POOL: &str = "2001:db8::100-2001:db8::1ff";
 
     /// A solicitation for a target, from an address, with the option of the sender's MAC address.
@@ -107,7 +72,7 @@ mod tests {
     }
 
     fn answer_to(frame: &[u8], interface: usize) -> Option<Vec<u8>> {
-        let mut answer = [0; MAX_FRAME];
+        let mut answer = [0; MAX_ANSWER];
         let pool = [POOL.parse().unwrap()];
         let length = advertisement(frame, &router().interfaces[interface], &pool, &mut answer)?;
         Some(answer[..length].to_vec())

@@ -9,15 +9,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvm_engine::{EvpnUpdate, PortId};
 use netvm_model::RouterId;
 use netvm_netlink::{Event, Requests};
 use netvm_wire::MacAddr;
 
+use super::attributes::{ip, mac_of};
+use super::hosts::{self, HostEntry, Hosts};
 use super::{Devices, Network};
 
 /// Most addresses of an update; it keeps the engine's thread busy for a millisecond.
@@ -58,12 +58,9 @@ impl FdbEntry {
         if message.header.family != AddressFamily::Bridge {
             return None;
         }
-        let (mut mac, mut vtep, mut is_of_bridge) = (None, None, false);
+        let (mac, mut vtep, mut is_of_bridge) = (mac_of(message), None, false);
         for attribute in &message.attributes {
             match attribute {
-                NeighbourAttribute::LinkLayerAddress(bytes) => {
-                    mac = <[u8; 6]>::try_from(&bytes[..]).ok().map(MacAddr);
-                }
                 NeighbourAttribute::Destination(address) => vtep = Some(ip(address)?),
                 NeighbourAttribute::Controller(_) => is_of_bridge = true,
                 _ => {}
@@ -76,30 +73,27 @@ impl FdbEntry {
     }
 }
 
-/// Dumps the forwarding databases of bridges and `vxlan` devices.
+/// Dumps the forwarding databases of bridges and `vxlan` devices, and the neighbours of all devices.
 ///
 /// # Errors
 /// The kernel's error.
-pub(in crate::routers) fn dump(requests: &mut Requests) -> io::Result<Vec<FdbEntry>> {
+pub(in crate::routers) fn dump(requests: &mut Requests) -> io::Result<Dump> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
-    requests.dump(&RouteNetlinkMessage::GetNeighbour(message), Vec::new, |all, message| {
-        if let RouteNetlinkMessage::NewNeighbour(message) = message {
-            all.extend(FdbEntry::of(&message));
-        }
-    })
+    let addresses =
+        requests.dump(&RouteNetlinkMessage::GetNeighbour(message), Vec::new, |all, message| {
+            if let RouteNetlinkMessage::NewNeighbour(message) = message {
+                all.extend(FdbEntry::of(&message));
+            }
+        })?;
+    Ok(Dump { addresses, hosts: hosts::dump(requests)? })
 }
 
-fn ip(address: &NeighbourAddress) -> Option<IpAddr> {
-    match address {
-        NeighbourAddress::Inet(address) => Some((*address).into()),
-        NeighbourAddress::Inet6(address) => Some((*address).into()),
-        NeighbourAddress::Other(bytes) => {
-            let v4 = <[u8; 4]>::try_from(&bytes[..]).map(IpAddr::from);
-            v4.or_else(|_| <[u8; 16]>::try_from(&bytes[..]).map(IpAddr::from)).ok()
-        }
-        _ => None,
-    }
+/// All that the kernel's devices have.
+#[derive(Debug)]
+pub(in crate::routers) struct Dump {
+    addresses: Vec<FdbEntry>,
+    hosts: Vec<HostEntry>,
 }
 
 /// What the kernel knows of a network, and what the engine has been told.
@@ -118,6 +112,7 @@ struct Table {
     sent: HashMap<MacAddr, IpAddr>,
     /// Addresses that may have changed.
     dirty: HashSet<MacAddr>,
+    hosts: Hosts,
 }
 
 impl Table {
@@ -132,6 +127,7 @@ impl Table {
             sent_floods: BTreeSet::new(),
             sent: HashMap::new(),
             dirty: HashSet::new(),
+            hosts: Hosts::default(),
         }
     }
 
@@ -179,19 +175,26 @@ impl Table {
         if let Some(floods) = &floods {
             self.sent_floods.clone_from(floods);
         }
-        let update = |floods, macs: &[_]| EvpnUpdate {
-            port: self.network.port,
-            vni: self.network.vni,
-            floods,
-            macs: macs.to_vec(),
-        };
-        let mut parts = macs.chunks(UPDATE_ADDRESSES);
-        let first = parts.next().unwrap_or_default();
-        if floods.is_some() || !first.is_empty() {
-            out.push(update(floods, first));
-        }
-        out.extend(parts.map(|part| update(None, part)));
+        let (port, vni) = (self.network.port, self.network.vni);
+        let empty = || EvpnUpdate { port, vni, ..EvpnUpdate::default() };
+        out.extend(floods.map(|floods| EvpnUpdate { floods: Some(floods), ..empty() }));
+        let parts = macs.chunks(UPDATE_ADDRESSES);
+        out.extend(parts.map(|part| EvpnUpdate { macs: part.to_vec(), ..empty() }));
+        let hosts = self.hosts.updates();
+        let parts = hosts.chunks(UPDATE_ADDRESSES);
+        out.extend(parts.map(|part| EvpnUpdate { hosts: part.to_vec(), ..empty() }));
     }
+}
+
+/// Addresses of this server that the kernel has in a network.
+#[derive(Debug)]
+pub(in crate::routers) struct LocalEntries<'a> {
+    pub(super) port: PortId,
+    pub(super) devices: Devices,
+    /// At the port of the bridge for addresses of this server.
+    pub(super) macs: &'a HashSet<MacAddr>,
+    /// Neighbours of the bridge.
+    pub(super) hosts: &'a HashMap<IpAddr, MacAddr>,
 }
 
 /// The networks whose devices are in one namespace.
@@ -233,16 +236,25 @@ impl Tables {
         }
     }
 
+    /// Applies a change of a neighbour.
+    pub(in crate::routers) fn apply_host(&mut self, entry: HostEntry) {
+        if let Some(table) = self.all.iter_mut().find(|table| table.devices.bridge == entry.device) {
+            table.hosts.apply(entry);
+        }
+    }
+
     /// Replaces all that is known by a dump. The next updates contain only the differences.
-    pub(in crate::routers) fn resync(&mut self, entries: impl IntoIterator<Item = FdbEntry>) {
+    pub(in crate::routers) fn resync(&mut self, dump: Dump) {
         for table in &mut self.all {
             table.dirty.extend(table.sent.keys());
             table.floods.clear();
             table.behind.clear();
             table.remote.clear();
             table.local.clear();
+            table.hosts.clear();
         }
-        entries.into_iter().for_each(|entry| self.apply(entry, Changed::There));
+        dump.addresses.into_iter().for_each(|entry| self.apply(entry, Changed::There));
+        dump.hosts.into_iter().for_each(|entry| self.apply_host(entry));
     }
 
     /// The updates to send to the engine, in order.
@@ -260,8 +272,13 @@ impl Tables {
         })
     }
 
-    /// The port of the bridge for addresses of this host, of each network, and the addresses that it has.
-    pub(in crate::routers) fn locals(&self) -> impl Iterator<Item = (PortId, u32, &HashSet<MacAddr>)> {
-        self.all.iter().map(|table| (table.network.port, table.devices.local, &table.local))
+    /// What the kernel has of this server's addresses, by network.
+    pub(in crate::routers) fn locals(&self) -> impl Iterator<Item = LocalEntries<'_>> {
+        self.all.iter().map(|table| LocalEntries {
+            port: table.network.port,
+            devices: table.devices,
+            macs: &table.local,
+            hosts: table.hosts.local(),
+        })
     }
 }

@@ -3,13 +3,16 @@
 //!
 //! ```text
 //!  bridge br100 ─┬─ vxlan100   forwarding database: addresses behind other servers (the daemon writes, netvmd reads)
-//!                └─ local100   the same: addresses behind ports of this server (netvmd writes, the daemon reads)
+//!     │          └─ local100   the same: addresses behind ports of this server (netvmd writes, the daemon reads)
+//!     └ neighbours: IP addresses of hosts behind other servers (the daemon), of hosts of this server (netvmd)
 //! ```
 //!
 //! No packet of a port passes these devices: the engine has the same addresses in its own databases.
 
+mod attributes;
 mod devices;
 mod fdb;
+mod hosts;
 mod local;
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,7 @@ use netvm_model::{Host, PortConfig, RouterId};
 pub use devices::DeviceError;
 pub(super) use devices::{Devices, find};
 pub(super) use fdb::{FdbEntry, Tables, dump};
+pub(super) use hosts::HostEntry;
 pub(super) use local::{INTERVAL, Local, Wanted, Writer};
 
 /// A network with EVPN.

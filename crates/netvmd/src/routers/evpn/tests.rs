@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use netvm_engine::EvpnUpdate;
 use netvm_wire::MacAddr;
 
+use super::local::WantedEntries;
 use super::*;
 use crate::routers::tests::TestNamespace;
 
@@ -134,13 +135,14 @@ fn what_a_daemon_writes_becomes_updates_and_what_the_switch_learns_entries() {
     // A port of this host sends from it: the entry of the `vxlan` device stays, and counts no more.
     let mut writer = Writer::default();
     let mut write = |tables: &Tables, macs: &[u8]| {
-        let macs: HashSet<MacAddr> = macs.iter().map(|last| mac(*last)).collect();
-        writer.compare(&HashMap::from([(PortId(3), macs)]), tables);
+        let macs = macs.iter().map(|last| mac(*last)).collect();
+        let wanted = WantedEntries { macs, ..WantedEntries::default() };
+        writer.compare(&HashMap::from([(PortId(3), wanted)]), tables);
         assert!(!writer.write(&mut requests).unwrap());
     };
     write(&followed.tables, &[7, 8]);
     followed.until(|all| said(all) == HashMap::from([(mac(7), None)]));
-    let local = |followed: &Followed| followed.tables.locals().next().unwrap().2.clone();
+    let local = |followed: &Followed| followed.tables.locals().next().unwrap().macs.clone();
     while local(&followed) != HashSet::from([mac(7), mac(8)]) {
         followed.until(|_| true);
     }

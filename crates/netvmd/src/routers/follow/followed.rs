@@ -11,12 +11,13 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netvm_engine::PortId;
 use netvm_model::RouterId;
 use netvm_netlink::{Event, ReadOutcome};
 
 use super::{NetlinkSockets, ROUND_INTERVAL, ToFollow};
 use crate::engine_thread::EngineHandle;
-use crate::routers::evpn::{self, Devices, FdbEntry, Network, Tables, Wanted, Writer};
+use crate::routers::evpn::{self, Devices, FdbEntry, HostEntry, Network, Tables, Wanted, Writer};
 use crate::routers::kernel;
 use crate::routers::rib::{Change, Peer, Rib};
 
@@ -60,6 +61,8 @@ pub struct Followed {
     /// Its networks with EVPN.
     pub tables: Tables,
     writer: Writer,
+    /// IP addresses that have come to other servers.
+    departed: Vec<(PortId, IpAddr)>,
     /// What it last warned about: [`Rib::limitations`].
     warned: (Option<&'static str>, bool),
 }
@@ -81,6 +84,7 @@ impl Followed {
             failed: VecDeque::new(),
             tables: Tables::default(),
             writer: Writer::default(),
+            departed: Vec::new(),
             warned: (None, false),
         }
     }
@@ -113,6 +117,7 @@ impl Followed {
                 FdbEntry::of_event(&event)
                     .into_iter()
                     .for_each(|(entry, changed)| tables.apply(entry, changed));
+                HostEntry::of_event(&event).into_iter().for_each(|entry| tables.apply_host(entry));
             }
             if let Some(change) = kernel::event_change(event) {
                 is_unclear |= rib.apply(change);
@@ -196,7 +201,7 @@ impl Followed {
             return;
         }
         match evpn::dump(&mut self.sockets.requests) {
-            Ok(entries) => self.tables.resync(entries),
+            Ok(dump) => self.tables.resync(dump),
             Err(error) => {
                 tracing::warn!("router {}: cannot dump its forwarding databases: {error}", self.name);
                 self.resync_at = Some(Instant::now() + ROUND_INTERVAL);
@@ -222,6 +227,11 @@ impl Followed {
         })
     }
 
+    /// IP addresses that have come to other servers, since the last call.
+    pub fn take_departed(&mut self) -> Vec<(PortId, IpAddr)> {
+        std::mem::take(&mut self.departed)
+    }
+
     /// Sends changes to the engine; false if the engine has too many pending.
     pub fn send_updates(&mut self, id: RouterId, engine: &EngineHandle) -> bool {
         if self.pending.load(Ordering::Acquire) > MAX_PENDING {
@@ -243,6 +253,8 @@ impl Followed {
             });
         }
         for update in self.tables.updates() {
+            let remote = update.hosts.iter().filter(|(_, mac)| mac.is_some());
+            self.departed.extend(remote.map(|(address, _)| (update.port, *address)));
             let (pending, name) = (Arc::clone(&self.pending), self.name.clone());
             pending.fetch_add(1, Ordering::AcqRel);
             engine.send(move |engine| {

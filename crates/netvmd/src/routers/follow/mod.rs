@@ -202,6 +202,9 @@ impl Following {
                 }
                 router.keep_in_step(now);
                 busy |= !router.send_updates(*id, &self.engine);
+                for (port, address) in router.take_departed() {
+                    self.local.forget(port, address);
+                }
             }
             busy |= self.write_local(now);
         }

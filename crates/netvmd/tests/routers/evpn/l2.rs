@@ -22,18 +22,21 @@ fn hosts_behind_the_kernel_and_netvm_reach_each_other() {
     let peer = Peer::new("ek", "192.0.2.2");
     peer.plug(&db, "10.7.0.2/24");
     let mut server = Server::new("ev", "192.0.2.1", peer.host.port());
-    server.container(&web, "10.7.0.1/24", "");
+    server.container(&web, "10.7.0.1/24\", \"fd00:7::1/64", "");
+    db.ip("address add fd00:7::2/64 dev eth0 nodad");
     let mut daemon = Daemon::start(&server.config());
     let (ours, theirs) = (server.start_frr(&["192.0.2.2"]), peer.start_frr(&["192.0.2.1"]));
     let logs = |daemon: &Daemon| {
         format!(
-            "{:?}\n{}\n{}\n{}\n{}{}",
+            "{:?}\n{}\n{}\n{}\n{}{}{}{}",
             daemon.stats().drops,
             daemon.log(),
             ours.log(),
             theirs.log(),
             ours.vtysh("show evpn mac vni 100"),
-            theirs.vtysh("show evpn mac vni 100")
+            theirs.vtysh("show evpn mac vni 100"),
+            ours.vtysh("show evpn arp-cache vni 100"),
+            theirs.vtysh("show evpn arp-cache vni 100")
         )
     };
     let vteps = || port(&daemon, "overlay").tunnel.unwrap().remote;
@@ -47,6 +50,25 @@ fn hosts_behind_the_kernel_and_netvm_reach_each_other() {
         |table: String, mac: &str| table.lines().any(|line| line.contains(mac) && line.contains("remote"));
     assert!(within(TIMEOUT, || has(theirs.vtysh("show evpn mac vni 100"), &mac(&web))), "{}", logs(&daemon));
     assert!(within(TIMEOUT, || has(ours.vtysh("show evpn mac vni 100"), &mac(&db))), "{}", logs(&daemon));
+    // The IP addresses, too: netvm's by the configuration, the kernel's as that of a gateway there learns them.
+    for address in ["10.7.0.2", "fd00:7::2"] {
+        peer.host.ip(&format!("neighbour replace {address} lladdr {} dev br100 nud permanent", mac(&db)));
+    }
+    let knows = |frr: &Daemons, address: &str| has(frr.vtysh("show evpn arp-cache vni 100"), address);
+    let all_known = || {
+        ["10.7.0.1", "fd00:7::1"].iter().all(|address| knows(&theirs, address))
+            && ["10.7.0.2", "fd00:7::2"].iter().all(|address| knows(&ours, address))
+    };
+    assert!(within(TIMEOUT, all_known), "{}", logs(&daemon));
+    // Requests for them end here.
+    let answered = || port(&daemon, "overlay").neigh_answered.unwrap();
+    for (number, address) in (1..).zip(["10.7.0.2", "fd00:7::2"]) {
+        let is_answered = || {
+            web.ip("neighbour flush dev eth0");
+            web.pings(address) && answered() >= number
+        };
+        assert!(within(TIMEOUT, is_answered), "{address}: {} answered, {}", answered(), logs(&daemon));
+    }
     drop((ours, theirs));
     daemon.purge();
 }

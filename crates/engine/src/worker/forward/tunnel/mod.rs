@@ -9,8 +9,11 @@
 //!                       └─▶ RouterAlone: what is for no VTEP
 //! ```
 //!
+//! With EVPN, `PushHeaders` turns a request of ARP or neighbour discovery into its answer: `Rx` of the port.
+//!
 //! Offloads stay pending through the tunnel: a segment gets one outer header, and is cut where it leaves by a device.
 
+mod neighbours;
 mod pop;
 mod push;
 

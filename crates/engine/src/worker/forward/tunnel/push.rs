@@ -1,6 +1,6 @@
 //! Puts outer headers before packets. In: packets that a port of a tunnel sends. Out: by the next hop of the router to
 //! the VTEP behind which their destination is; to all VTEPs of the network if that is unknown, or a group (with EVPN,
-//! to those that ask for such packets).
+//! to those that ask for such packets). With EVPN, requests for known neighbours are answered here ([`neighbours`]).
 //!
 //! The outer packet is the router's own: its TTL is that of the configuration, and no rule of the port that sends it is
 //! asked but egress rules. Its UDP port is of the inner flow's hash, by which routers on the way spread flows, and so
@@ -11,10 +11,12 @@
 
 use dpdk::{Mbuf, PortNumber, Unfinished};
 use netvm_router::{NextHop, NextHopId, Tables};
+use netvm_wire::neighbour::Message;
 use netvm_wire::partial::transport;
 use netvm_wire::vxlan::{Outer, TosPlace, V6_HEADERS, set_checksum, source_port};
 use netvm_wire::{Address, EtherType, FlowKey, Fragment, MacAddr};
 
+use super::neighbours::{self, Outcome};
 use super::tunnel_of;
 use crate::drop_reason::DropReason;
 use crate::ids::{PortId, RouterId};
@@ -27,6 +29,8 @@ use crate::worker::tx::copy::copies_for;
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
+/// Bytes that are read to choose the VTEP.
+const LINE: usize = 64;
 /// The most bytes before a packet.
 const MAX_OUTER: usize = ETHERNET + TAG + V6_HEADERS;
 /// Bytes of a packet that are read: Ethernet with two tags, and the longest IP header without extensions.
@@ -39,19 +43,36 @@ pub(crate) fn choose(burst: &mut Dispatch<'_>, from: PortId, router: RouterId) -
         return Step::All(Next::drop_at(from, DropReason::NoVtepRoute));
     };
     let to = |remote| ToVtep { from, router, remote };
-    let addresses = match (&*tunnel.remotes, &path.tunnels.addresses) {
-        ([], _) => return Step::All(Next::drop_at(from, DropReason::NoVtepRoute)),
-        ([_], _) if !tunnel.is_evpn => return Step::All(Next::Encapsulate(to(0))),
-        (_, Some(addresses)) => addresses,
-        (_, None) => return Step::All(Next::drop_at(from, DropReason::NoVtepRoute)),
-    };
-    for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_slice()) {
-        let mut destination = [0; 6];
-        mbuf.copy_to(&mut destination);
-        let known = addresses.lookup(from.0, MacAddr(destination), dp.clock.tick);
+    if let ([_], false) = (&*tunnel.remotes, tunnel.is_evpn) {
+        return Step::All(Next::Encapsulate(to(0)));
+    }
+    let addresses = path.tunnels.addresses.as_ref().filter(|_| !tunnel.remotes.is_empty());
+    for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
+        let mut line = [0; LINE];
+        let copied = match mbuf.copy_first(&mut line) {
+            0 => mbuf.copy_to(&mut line),
+            copied => copied,
+        };
+        if tunnel.is_evpn && Message::may_begin(&line[..copied]) {
+            match neighbours::answer(dp, tunnel, mbuf) {
+                Outcome::Forwarded => {}
+                Outcome::Own => {
+                    *next = Next::drop_at(from, DropReason::Filtered);
+                    continue;
+                }
+                Outcome::Answered => {
+                    dp.counters.ports[from.index()].neigh_answered.add(1);
+                    *next = Next::Rx(from);
+                    continue;
+                }
+            }
+        }
+        let [a, b, c, d, e, f, ..] = line;
+        let destination = MacAddr([a, b, c, d, e, f]);
+        let known = addresses.and_then(|all| all.lookup(from.0, destination, dp.clock.tick));
         *next = match known.and_then(|number| tunnel.place_of(number)) {
             Some(remote) => Next::Encapsulate(to(remote)),
-            None if tunnel.floods == 0 => Next::drop_at(from, DropReason::NoVtepRoute),
+            None if tunnel.floods == 0 || addresses.is_none() => Next::drop_at(from, DropReason::NoVtepRoute),
             None => Next::EncapsulateAll(to(0)),
         };
     }
