@@ -18,6 +18,7 @@
 //! | [`connections`] | a sender of packets, and a damaged file of connections | the table is bounded; translated packets stay well-formed, and checksums correct; saved connections go on |
 //! | [`nat64`] | a sender of packets | refused, or well-formed in the other family, with the same payload; checksums stay correct |
 //! | [`multicast`] | a host that joins groups, and a querier | memberships are bounded, and counted exactly |
+//! | [`neighbours`] | a host of a network with EVPN | refused, or an answer that says what was asked, to who asked |
 //! | [`vxlan`] | another server | refused, or the same headers before the same packet; congestion marks change nothing else |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
@@ -41,7 +42,7 @@ pub use attach::attach_message;
 pub use capture::{capture_filter, capture_read};
 pub use e1000::e1000;
 pub use memif::memif;
-pub use packets::{connections, flow_names, multicast, nat64, vxlan, wire_parse};
+pub use packets::{connections, flow_names, multicast, nat64, neighbours, vxlan, wire_parse};
 pub use routes::route_updates;
 pub use shared::{control_header, nf_descriptors, ring_peer, table};
 pub use text::{config_parse, rule_files};

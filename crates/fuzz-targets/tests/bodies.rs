@@ -10,8 +10,8 @@ use std::path::Path;
 
 use netvm_fuzz_targets::{
     attach_message, capture_filter, capture_read, config_parse, connections, control_header, e1000,
-    flow_names, memif, multicast, nat64, nf_descriptors, ring_peer, route_updates, rule_files, table,
-    vhost_user, vhost_user_rings, vxlan, wire_parse,
+    flow_names, memif, multicast, nat64, neighbours, nf_descriptors, ring_peer, route_updates, rule_files,
+    table, vhost_user, vhost_user_rings, vxlan, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -109,6 +109,11 @@ fn memberships_are_bounded_and_counted() {
 #[test]
 fn tunnels_take_only_what_they_would_send() {
     exercise("vxlan", vxlan, &examples::datagrams_of_tunnels(), 20_000);
+}
+
+#[test]
+fn requests_of_neighbours_get_answers_that_fit() {
+    exercise("neighbours", neighbours, &examples::requests_of_neighbours(), 20_000);
 }
 
 #[test]

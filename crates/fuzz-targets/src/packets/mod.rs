@@ -4,10 +4,12 @@ mod connections;
 mod frames;
 mod multicast;
 mod nat64;
+mod neighbours;
 mod vxlan;
 
 pub use connections::connections;
 pub use frames::{flow_names, wire_parse};
 pub use multicast::multicast;
 pub use nat64::nat64;
+pub use neighbours::neighbours;
 pub use vxlan::vxlan;

@@ -7,7 +7,8 @@ use netvm_capture::{CaptureWriter, Format, Precision, Timestamp, WriterOptions};
 use netvm_ring::Descriptor;
 use netvm_wire::{FrameBuilder, MacAddr};
 pub use packets::{
-    connection_steps, datagrams_of_tunnels, frames, multicast_messages, packets_to_translate, whole_frames,
+    connection_steps, datagrams_of_tunnels, frames, multicast_messages, packets_to_translate,
+    requests_of_neighbours, whole_frames,
 };
 use serde::Serialize;
 

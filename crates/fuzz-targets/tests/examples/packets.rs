@@ -146,6 +146,38 @@ pub fn datagrams_of_tunnels() -> Vec<Vec<u8>> {
     whole_frames().iter().flat_map(datagram).collect()
 }
 
+/// ARP and neighbour discovery; the body makes their checksums right.
+pub fn requests_of_neighbours() -> Vec<Vec<u8>> {
+    let host = MacAddr([2; 6]);
+    let arp = |source: [u8; 4], target: [u8; 4]| {
+        FrameBuilder::new(host, MacAddr::BROADCAST)
+            .arp_request(source.into(), target.into())
+            .to_vec()
+            .unwrap()
+    };
+    let discovery = |kind: u8, source: &str, option: u8| {
+        let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0, 0xfd];
+        message.extend([0; 14]);
+        message.extend([2, option, 1]);
+        message.extend(host.0);
+        let (source, group): (IpAddr, IpAddr) = (source.parse().unwrap(), "ff02::1:ff00:2".parse().unwrap());
+        let frame = FrameBuilder::new(host, MacAddr([0x33, 0x33, 0xff, 0, 0, 2])).ip(source, group).ttl(255);
+        frame.protocol(IpProto::ICMPV6).payload(&message).to_vec().unwrap()
+    };
+    vec![
+        arp([10, 0, 0, 1], [10, 0, 0, 2]),
+        arp([0; 4], [10, 0, 0, 2]),
+        arp([10, 0, 0, 1], [10, 0, 0, 1]),
+        FrameBuilder::new(host, MacAddr([4; 6]))
+            .arp_reply([10, 0, 0, 1].into(), [10, 0, 0, 2].into())
+            .to_vec()
+            .unwrap(),
+        discovery(135, "fd00::1", 1),
+        discovery(135, "::", 1),
+        discovery(136, "fd00::2", 2),
+    ]
+}
+
 /// Messages of IGMP and MLD; the body makes their checksums right.
 pub fn multicast_messages() -> Vec<Vec<u8>> {
     let group = [0xff, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];

@@ -1,0 +1,4 @@
+//! See [`netvm_fuzz_targets::neighbours`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| netvm_fuzz_targets::neighbours(data));
