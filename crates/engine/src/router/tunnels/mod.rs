@@ -10,6 +10,7 @@
 
 mod evpn;
 mod hosts;
+mod remotes;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use crate::ids::PortId;
 pub use evpn::{EvpnUpdate, UnknownNetwork};
 use evpn::{Networks, VtepSet};
 pub(crate) use hosts::Hosts;
+use remotes::Remotes;
 
 /// Bytes of Ethernet's header.
 const ETHERNET: u32 = 14;
@@ -46,7 +48,7 @@ pub(crate) struct Tunnel {
     pub(crate) vni: Vni,
     pub(crate) local: Address,
     /// In the order of the configuration; with EVPN, those that get floods first.
-    pub(crate) remotes: Box<[Vtep]>,
+    pub(crate) remotes: Remotes,
     /// So many of them get floods.
     pub(crate) floods: usize,
     /// EVPN says what is behind them.
@@ -77,7 +79,7 @@ impl Tunnel {
 
     /// The place of a VTEP among the remote ones.
     pub(crate) fn place_of(&self, number: u16) -> Option<u16> {
-        (0..).zip(&self.remotes).find(|(_, vtep)| vtep.number == number).map(|(place, _)| place)
+        self.remotes.place_of(number)
     }
 }
 
@@ -268,7 +270,7 @@ impl Vteps {
 
     fn tunnel(&self, port: &PortConfig, config: &VxlanConfig) -> Option<Tunnel> {
         let vtep = |address: Address| Some(Vtep { number: *self.numbers.get(&address)?, address });
-        let remotes: Box<[Vtep]> = match self.networks.of(port.id) {
+        let remotes: Remotes = match self.networks.of(port.id) {
             Some(network) => network.vteps().filter_map(|(address, _)| vtep(address)).collect(),
             None => config.remotes.iter().filter_map(|remote| vtep((*remote).into())).collect(),
         };

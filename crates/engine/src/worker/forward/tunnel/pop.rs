@@ -117,8 +117,7 @@ fn end_of<'a>(
     let Some(tunnel) = path.tunnels.find((found.destination, found.port, network)) else {
         return Some((interface, Err(DropReason::UnknownVni)));
     };
-    let mut remotes = (0..).zip(&tunnel.remotes);
-    let Some((remote, _)) = remotes.find(|(_, vtep)| vtep.address == found.source) else {
+    let Some(remote) = tunnel.remotes.place_at(found.source) else {
         return Some((interface, Err(DropReason::UnknownVtep)));
     };
     const UDP_AND_VXLAN: usize = 16;
