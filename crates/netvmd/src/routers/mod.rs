@@ -35,7 +35,7 @@ use follow::{Follower, NetlinkSockets, ToFollow};
 use health::Targets;
 use links::{Ipv6Disabled, LinkError};
 use managed::{
-    DesiredRouter, ManagedRouter, announce, configure, keep_name, make, remove, remove_others, take_down,
+    DesiredRouter, ManagedRouter, announce, configure, keep_name, make_all, remove, remove_others, take_down,
 };
 use namespace::NamespaceError;
 use static_routes::{RemoveError, RouteError};
@@ -185,9 +185,7 @@ impl Routers {
         blocking(move || {
             lock(&ipv6_disabled).add(wanted.iter().flat_map(|router| &router.port_interfaces));
             let mut made = lock(&made);
-            let failed =
-                |router: &DesiredRouter| Some((router.name.clone(), make(&mut made, &folder, router).err()?));
-            wanted.iter().filter_map(failed).collect()
+            make_all(&mut made, &folder, &wanted)
         })
         .await
     }

@@ -115,3 +115,42 @@ fn with_evpn_a_network_is_one_vlan_and_one_device() {
         assert!(is(finding, "duplicate", remedy), "{finding:?}");
     }
 }
+
+#[test]
+fn the_router_of_a_network_is_its_vrf() {
+    let text = edited(TEXT, "remote = [\"192.0.2.2\", \"192.0.2.3\"]\n", "control = \"evpn\"\n");
+    let l3 = |name: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\nkind = \"vxlan\"\nvni = 5000\ncontrol = \"evpn\"\nrouter = \"edge\"\n\
+             local = \"192.0.2.1\"\nforward = {{ router = \"red\" }}\n"
+        )
+    };
+    let red = "[[port]]\nname = \"gateway\"\nkind = \"bridge\"\nforward = { router = \"red\" }\n[[router]]\nname = \"red\"\n\
+               [[router.interface]]\nname = \"gateway\"\nport = \"gateway\"\naddresses = [\"10.0.0.1/24\"]\n\
+               [[router.interface]]\nname = \"l3\"\nport = \"l3\"\n";
+    let text = format!("{text}{}{red}", l3("l3"));
+    assert!(found(&text).is_empty(), "{:?}", found(&text));
+    let host = host(&text);
+    let red = host.routers.iter().find(|router| router.name == "red").unwrap().id;
+    for port in host.ports.iter().filter(|port| port.kind.info().tunnel.is_some()) {
+        assert_eq!(host.vrf_of(port), Some(red), "{}", port.name);
+    }
+    // Without the gateway, the network of hosts stays with the router that reaches the VTEPs.
+    let alone = edited(&text, "forward = { router = \"red\" }\n[[router]]", "[[router]]");
+    let alone = edited(
+        &alone,
+        "[[router.interface]]\nname = \"gateway\"\nport = \"gateway\"\naddresses = [\"10.0.0.1/24\"]\n",
+        "",
+    );
+    let without = netvm_config::parse("host.toml", &alone).unwrap().host;
+    let overlay = without.ports.iter().find(|port| port.kind.info().tunnel.is_some()).unwrap();
+    assert_eq!(without.vrf_of(overlay), overlay.kind.info().tunnel.map(|tunnel| tunnel.router));
+    // A VRF has a VNI once.
+    let twice =
+        edited(&text, "[[router]]\nname = \"red\"", &format!("{}[[router]]\nname = \"red\"", l3("again")));
+    assert!(
+        findings(&twice).iter().any(|finding| is(finding, "duplicate", "another `vni`")),
+        "{:?}",
+        findings(&twice)
+    );
+}

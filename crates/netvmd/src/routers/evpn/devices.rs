@@ -1,9 +1,11 @@
 //! The kernel's devices of networks with EVPN: a bridge, a `vxlan` device that learns nothing, and a port of the bridge
 //! for the addresses behind ports of this host. netvmd marks those that it makes, and removes no others.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -33,6 +35,14 @@ pub enum DeviceError {
         /// The name.
         device: String,
     },
+    /// The router that reaches the VTEPs cannot be made.
+    #[error("VNI {vni}: it waits for router {router}, which reaches its VTEPs")]
+    NoUnderlay {
+        /// The network.
+        vni: u32,
+        /// The router.
+        router: String,
+    },
     /// The kernel refuses.
     #[error("VNI {vni}: {device}: {source}{}", remedy(.source))]
     System {
@@ -61,22 +71,31 @@ fn remedy(error: &io::Error) -> &'static str {
 /// The indexes of a network's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Devices {
-    pub(super) bridge: u32,
+    pub(in crate::routers) bridge: u32,
     pub(super) vxlan: u32,
     pub(super) local: u32,
 }
 
 impl Devices {
     /// Makes the devices of these networks, as far as they are missing, in the calling thread's namespace, and removes
-    /// those of other networks.
+    /// those of other networks. `underlays`: sockets of other routers' namespaces, by their names.
     ///
     /// # Errors
     /// [`DeviceError`].
-    pub fn set(networks: &[Network]) -> Result<(), DeviceError> {
+    pub fn set(networks: &[Network], underlays: &mut Underlays) -> Result<(), DeviceError> {
         let failed = |source| DeviceError::System { vni: 0, device: "netlink".to_owned(), source };
         let mut requests = Requests::open().map_err(failed)?;
         remove_others(&mut requests, networks).map_err(failed)?;
-        networks.iter().try_for_each(|network| Maker { requests: &mut requests, network }.make())
+        networks.iter().try_for_each(|network| {
+            let underlay = match &network.underlay_name {
+                None => None,
+                Some(name) => {
+                    let missing = || DeviceError::NoUnderlay { vni: network.vni, router: name.clone() };
+                    Some(underlays.0.get_mut(name).ok_or_else(missing)?)
+                }
+            };
+            Maker { requests: &mut requests, underlay, network }.make()
+        })
     }
 
     /// The devices of a network in the namespace of `requests`; `None`: somebody has removed one.
@@ -85,6 +104,25 @@ impl Devices {
         let vxlan = index_of(requests, &network.vxlan())?;
         let local = index_of(requests, &network.local_port())?;
         Ok(bridge.zip(vxlan).zip(local).map(|((bridge, vxlan), local)| Self { bridge, vxlan, local }))
+    }
+}
+
+/// Netlink sockets of the namespaces of routers that reach VTEPs of networks in other namespaces.
+#[derive(Debug, Default)]
+pub(in crate::routers) struct Underlays(BTreeMap<String, Requests>);
+
+impl Underlays {
+    /// Those of some networks. `open`: opens a socket in a router's namespace; `None` if there is no such router now.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(in crate::routers) fn open(
+        networks: &[Network],
+        open: impl Fn(&str) -> Option<io::Result<Requests>>,
+    ) -> io::Result<Self> {
+        let names = networks.iter().filter_map(|network| network.underlay_name.as_deref());
+        let opened = names.filter_map(|name| Some(open(name)?.map(|requests| (name.to_owned(), requests))));
+        opened.collect::<io::Result<_>>().map(Self)
     }
 }
 
@@ -152,6 +190,8 @@ fn name_of(link: &LinkMessage) -> Option<&str> {
 /// Makes the devices of one network.
 struct Maker<'a> {
     requests: &'a mut Requests,
+    /// Of the namespace by which the `vxlan` device sends, if that is another one.
+    underlay: Option<&'a mut Requests>,
     network: &'a Network,
 }
 
@@ -160,6 +200,7 @@ impl Maker<'_> {
         let network = self.network;
         let bridge = self.device(&network.bridge(), &[LinkInfo::Kind(InfoKind::Bridge)])?;
         self.bring_up(&network.bridge(), bridge, &[])?;
+        self.set_mac(&network.bridge(), bridge)?;
         let vxlan = self.device(&network.vxlan(), &self.vxlan())?;
         self.bring_up(&network.vxlan(), vxlan, &[LinkAttribute::Controller(bridge)])?;
         let local = self.device(&network.local_port(), &self.pair())?;
@@ -194,7 +235,9 @@ impl Maker<'_> {
             if !is_marked(&link) {
                 return Err(DeviceError::Foreign { vni: self.network.vni, device: name.to_owned() });
             }
-            if has(&link, info) {
+            let is_tunnel = info.contains(&LinkInfo::Kind(InfoKind::Vxlan));
+            let is_there = is_elsewhere(&link) == self.underlay.is_some() || !is_tunnel;
+            if has(&link, info) && is_there {
                 return Ok(link.header.index);
             }
             remove(self.requests, link.header.index).map_err(self.failed(name))?;
@@ -202,8 +245,16 @@ impl Maker<'_> {
         let mut message = LinkMessage::default();
         message.attributes =
             vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::LinkInfo(info.to_vec())];
-        let made = self.requests.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL);
-        made.map_err(self.failed(name))?;
+        let is_tunnel = info.contains(&LinkInfo::Kind(InfoKind::Vxlan));
+        let failed = self.failed(name);
+        let made = match &mut self.underlay {
+            Some(underlay) if is_tunnel => File::open("/proc/thread-self/ns/net").and_then(|here| {
+                message.attributes.push(LinkAttribute::NetNsFd(here.as_raw_fd()));
+                underlay.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+            }),
+            _ => self.requests.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL),
+        };
+        made.map_err(failed)?;
         let index = index_of(self.requests, name).map_err(self.failed(name))?;
         let index = index.ok_or_else(|| self.failed(name)(io::ErrorKind::NotFound.into()))?;
         let mut mark = LinkMessage::default();
@@ -212,6 +263,19 @@ impl Maker<'_> {
         // No link-local addresses. A kernel without IPv6 has no such file.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), "1");
         Ok(index)
+    }
+
+    /// Gives the bridge of an L3VNI the MAC address of the router. Again would make the kernel forget all neighbours.
+    fn set_mac(&mut self, name: &str, bridge: u32) -> Result<(), DeviceError> {
+        let Some(gate) = self.network.gate else { return Ok(()) };
+        let wanted = LinkAttribute::Address(gate.mac.0.to_vec());
+        let link = by_name(self.requests, name).map_err(self.failed(name))?;
+        if link.is_some_and(|link| link.attributes.contains(&wanted)) {
+            return Ok(());
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(wanted);
+        change_link(self.requests, bridge, message).map_err(self.failed(name))
     }
 
     fn bring_up(&mut self, name: &str, index: u32, more: &[LinkAttribute]) -> Result<(), DeviceError> {
@@ -237,6 +301,11 @@ impl Maker<'_> {
         peer.attributes.push(LinkAttribute::IfName(self.network.unused_end()));
         vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))]
     }
+}
+
+/// Whether a tunnel sends by another namespace.
+fn is_elsewhere(link: &LinkMessage) -> bool {
+    link.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)))
 }
 
 /// Whether a device is what `info` says, as far as the kernel tells it.

@@ -113,6 +113,8 @@ struct Table {
     /// Addresses that may have changed.
     dirty: HashSet<MacAddr>,
     hosts: Hosts,
+    /// A daemon has said a VTEP that it had not said before.
+    has_new_vtep: bool,
 }
 
 impl Table {
@@ -128,6 +130,7 @@ impl Table {
             sent: HashMap::new(),
             dirty: HashSet::new(),
             hosts: Hosts::default(),
+            has_new_vtep: false,
         }
     }
 
@@ -135,7 +138,7 @@ impl Table {
         let FdbEntry { device, mac, vtep } = entry;
         let is_there = changed == Changed::There;
         match vtep {
-            Some(vtep) if mac == MacAddr::ZERO && is_there => drop(self.floods.insert(vtep)),
+            Some(vtep) if mac == MacAddr::ZERO && is_there => self.has_new_vtep |= self.floods.insert(vtep),
             Some(vtep) if mac == MacAddr::ZERO => drop(self.floods.remove(&vtep)),
             Some(vtep) if is_there => drop(self.behind.insert(mac, vtep)),
             Some(vtep) if self.behind.get(&mac) == Some(&vtep) => drop(self.behind.remove(&mac)),
@@ -270,6 +273,19 @@ impl Tables {
             let vteps: BTreeSet<&IpAddr> = table.floods.iter().chain(table.sent.values()).collect();
             vteps.into_iter().map(|vtep| (table.network.underlay, *vtep))
         })
+    }
+
+    /// IP addresses of this server that a daemon may not have read: of networks in which it has begun to say VTEPs.
+    /// Zebra of FRR 8 reads the neighbours that are there only in its own namespace, and not in those of VRFs.
+    pub(in crate::routers) fn take_unread(&mut self) -> Vec<(u32, IpAddr, MacAddr)> {
+        let new =
+            self.all.iter_mut().filter_map(|table| std::mem::take(&mut table.has_new_vtep).then_some(table));
+        let hosts = |table: &mut Table| {
+            let bridge = table.devices.bridge;
+            let all = table.hosts.local().iter().map(move |(address, mac)| (bridge, *address, *mac));
+            all.collect::<Vec<_>>()
+        };
+        new.flat_map(hosts).collect()
     }
 
     /// What the kernel has of this server's addresses, by network.

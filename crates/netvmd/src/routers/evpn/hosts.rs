@@ -57,7 +57,7 @@ impl HostEntry {
         let mac = mac_of(message).filter(|mac| !mac.is_multicast());
         let host = mac.and_then(|mac| match header.state {
             _ if header.flags.contains(NeighbourFlags::ExtLearned) => Some(Known::Remote(mac)),
-            NeighbourState::Permanent => Some(Known::Local(mac)),
+            NeighbourState::Permanent | NeighbourState::Noarp => Some(Known::Local(mac)),
             _ => None,
         });
         Some(Self { device: header.ifindex, address, host })
@@ -138,10 +138,24 @@ impl Hosts {
 
     /// The neighbour of a bridge that says where an address of this server is.
     pub(super) fn entry(device: u32, address: IpAddr, mac: Option<MacAddr>) -> NeighbourMessage {
+        Self::entry_with(NeighbourState::Permanent, device, address, mac)
+    }
+
+    /// The same with another state: a change of which the kernel tells everybody.
+    pub(super) fn changed_entry(device: u32, address: IpAddr, mac: MacAddr) -> NeighbourMessage {
+        Self::entry_with(NeighbourState::Noarp, device, address, Some(mac))
+    }
+
+    fn entry_with(
+        state: NeighbourState,
+        device: u32,
+        address: IpAddr,
+        mac: Option<MacAddr>,
+    ) -> NeighbourMessage {
         let mut message = NeighbourMessage::default();
         message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         message.header.ifindex = device;
-        message.header.state = NeighbourState::Permanent;
+        message.header.state = state;
         message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::from(address)));
         message.attributes.extend(mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())));
         message

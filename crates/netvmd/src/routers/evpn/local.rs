@@ -24,6 +24,9 @@ const SHARE: u32 = 20;
 /// Most entries that one turn writes: a few microseconds each.
 const TURN: usize = 500;
 
+/// How long entries of an earlier netvmd stay if L2 switching does not learn their addresses: hosts that only answer
+/// send nothing until somebody reaches them. It is as long as such an address has stayed before (`mac_age`).
+const INHERITANCE: Duration = Duration::from_secs(300);
 /// Most IP addresses that a MAC address may have: one that claims any number gets no others announced.
 const MAX_CLAIMS: usize = 64;
 
@@ -38,6 +41,8 @@ pub(in crate::routers) struct Local {
     claims: HashMap<PortId, Claims>,
     /// Claims have changed since the last look.
     has_new_claims: bool,
+    /// When to look again whether something has changed or not: entries of an earlier netvmd have no time left.
+    again_at: Option<Instant>,
 }
 
 /// The IP addresses of a network's hosts, by what they have last said.
@@ -96,7 +101,8 @@ pub(in crate::routers) struct WantedEntries {
 impl Local {
     /// Reads another database from now on.
     pub(in crate::routers) fn set(&mut self, addresses: Option<LocalAddresses>) {
-        *self = Self { addresses, ..Self::default() };
+        let again_at = Some(Instant::now() + INHERITANCE);
+        *self = Self { addresses, again_at, ..Self::default() };
     }
 
     /// Notes that an address is behind another server now: its host here has it no longer, unless it says so again.
@@ -115,6 +121,9 @@ impl Local {
         }
         // Read before the database, so that what changes meanwhile is seen the next time.
         let changes = addresses.changes();
+        if self.again_at.take_if(|at| now > *at).is_some() {
+            self.seen = None;
+        }
         let is_due = self.not_before.is_none_or(|at| now >= at);
         if self.seen != Some(changes) && is_due {
             self.macs.clear();
@@ -153,15 +162,34 @@ fn wanted(
 }
 
 /// What is to be written into the kernel's bridges of one namespace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::routers) struct Writer {
     queue: VecDeque<(NeighbourMessage, bool)>,
+    own: OwnEntries,
+    inherits_until: Option<Instant>,
+}
+
+/// Entries that this netvmd has wanted, by the index of their device. Those of an earlier one stay for a while.
+#[derive(Debug, Default)]
+struct OwnEntries {
+    macs: HashSet<(u32, MacAddr)>,
+    hosts: HashSet<(u32, IpAddr)>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        let inherits_until = Some(Instant::now() + INHERITANCE);
+        Self { queue: VecDeque::new(), own: OwnEntries::default(), inherits_until }
+    }
 }
 
 impl Writer {
     /// Finds what differs from what the kernel has.
     pub(in crate::routers) fn compare(&mut self, wanted: &Wanted, tables: &Tables) {
         self.queue.clear();
+        if self.inherits_until.take_if(|at| Instant::now() >= *at).is_some() {
+            self.own = OwnEntries::default();
+        }
         for there in tables.locals() {
             let none = WantedEntries::default();
             self.compare_network(wanted.get(&there.port).unwrap_or(&none), &there);
@@ -170,12 +198,29 @@ impl Writer {
 
     fn compare_network(&mut self, wanted: &WantedEntries, there: &LocalEntries<'_>) {
         let (local, bridge) = (there.devices.local, there.devices.bridge);
+        let inherits = self.inherits_until.is_some();
+        let OwnEntries { macs, hosts } = &mut self.own;
+        if inherits {
+            macs.extend(wanted.macs.iter().map(|mac| (local, *mac)));
+            hosts.extend(wanted.hosts.keys().map(|address| (bridge, *address)));
+        }
         let gone = there.hosts.keys().filter(|address| !wanted.hosts.contains_key(address));
+        let gone = gone.filter(|address| !inherits || hosts.contains(&(bridge, **address)));
         self.queue.extend(gone.map(|address| (Hosts::entry(bridge, *address, None), false)));
-        self.queue.extend(there.macs.difference(&wanted.macs).map(|mac| (entry(local, *mac), false)));
+        let gone = there.macs.difference(&wanted.macs);
+        let gone = gone.filter(|mac| !inherits || macs.contains(&(local, **mac)));
+        self.queue.extend(gone.map(|mac| (entry(local, *mac), false)));
         self.queue.extend(wanted.macs.difference(there.macs).map(|mac| (entry(local, *mac), true)));
         let new = wanted.hosts.iter().filter(|(address, mac)| there.hosts.get(address) != Some(mac));
         self.queue.extend(new.map(|(address, mac)| (Hosts::entry(bridge, *address, Some(*mac)), true)));
+    }
+
+    /// Has the kernel tell daemons again of hosts.
+    pub(in crate::routers) fn repeat(&mut self, hosts: Vec<(u32, IpAddr, MacAddr)>) {
+        for (bridge, address, mac) in hosts {
+            self.queue.push_back((Hosts::changed_entry(bridge, address, mac), true));
+            self.queue.push_back((Hosts::entry(bridge, address, Some(mac)), true));
+        }
     }
 
     /// Writes some; true if more is left.

@@ -12,11 +12,12 @@ use crate::routers::tests::TestNamespace;
 
 fn network(vni: u32, local: &str) -> Network {
     let local = local.parse().unwrap();
-    Network { port: PortId(3), vni, underlay: RouterId(0), local, udp_port: 4789, mtu: 1450 }
+    let (port, underlay) = (PortId(3), RouterId(0));
+    Network { port, vni, underlay, underlay_name: None, gate: None, local, udp_port: 4789, mtu: 1450 }
 }
 
 fn set(namespace: &TestNamespace, networks: &[Network]) -> Result<(), DeviceError> {
-    namespace.namespace().inside(|| Devices::set(networks)).unwrap()
+    namespace.namespace().inside(|| Devices::set(networks, &mut Underlays::default())).unwrap()
 }
 
 fn links(namespace: &TestNamespace) -> Vec<String> {
@@ -79,20 +80,23 @@ impl Followed {
     /// Reads events until `is_so`, and returns the updates.
     fn until(&mut self, is_so: impl Fn(&[EvpnUpdate]) -> bool) -> Vec<EvpnUpdate> {
         let (mut all, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
-        while !is_so(&all) {
-            assert!(Instant::now() < deadline, "{all:?}");
+        loop {
             let tables = &mut self.tables;
             self.events
                 .read(100, |event| {
                     FdbEntry::of_event(&event)
                         .into_iter()
                         .for_each(|(entry, changed)| tables.apply(entry, changed));
+                    HostEntry::of_event(&event).into_iter().for_each(|entry| tables.apply_host(entry));
                 })
                 .unwrap();
             all.extend(self.tables.updates());
+            if is_so(&all) {
+                return all;
+            }
+            assert!(Instant::now() < deadline, "{all:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
-        all
     }
 }
 
@@ -146,6 +150,24 @@ fn what_a_daemon_writes_becomes_updates_and_what_the_switch_learns_entries() {
     while local(&followed) != HashSet::from([mac(7), mac(8)]) {
         followed.until(|_| true);
     }
+    // A daemon that begins may not have read the hosts that are there: it is told of them again.
+    namespace.ip("neighbour replace 10.0.0.7 lladdr 02:00:00:00:00:07 dev br100 nud permanent");
+    while followed.tables.locals().next().unwrap().hosts.is_empty() {
+        followed.until(|_| true);
+    }
+    followed.tables.take_unread();
+    bridge("append 00:00:00:00:00:00 dev vxlan100 dst 192.0.2.3");
+    followed.until(|all| all.iter().any(|update| update.floods.is_some()));
+    let unread = followed.tables.take_unread();
+    assert_eq!(unread.iter().map(|(_, address, _)| address.to_string()).collect::<Vec<_>>(), ["10.0.0.7"]);
+    assert!(followed.tables.take_unread().is_empty());
+    // What an earlier netvmd has written stays until its time is over, or this one has seen it.
+    bridge("add 02:00:00:00:00:09 dev local100 master static");
+    while local(&followed).len() != 3 {
+        followed.until(|_| true);
+    }
+    write(&followed.tables, &[7, 8]);
+    assert!(namespace.bridge_has("02:00:00:00:00:09 dev local100"));
     // It goes back; the kernel's entry of this host is not removed in its place.
     remote(7, three);
     followed.until(|all| said(all) == HashMap::from([(mac(7), Some(three))]));
@@ -159,4 +181,35 @@ fn what_a_daemon_writes_becomes_updates_and_what_the_switch_learns_entries() {
     bridge("del 02:00:00:00:00:07 dev vxlan100 self master");
     followed.tables.resync(dump(&mut requests).unwrap());
     assert_eq!(said(&followed.tables.updates()), HashMap::from([(mac(7), None)]));
+}
+
+#[test]
+fn a_network_of_a_vrf_sends_by_the_namespace_of_another_router() {
+    let (Some(vrf), Some(edge)) = (TestNamespace::new("evpnvrf"), TestNamespace::new("evpnedge")) else {
+        return;
+    };
+    let gate = Some(Gate { place: 1, mac: MacAddr([2, 0, 0, 0, 0x50, 1]) });
+    let routed = Network { underlay_name: Some("edge".to_owned()), gate, ..network(5000, "192.0.2.1") };
+    let set = |network: &Network, is_there: bool| {
+        let networks = std::slice::from_ref(network);
+        let open =
+            |_: &str| is_there.then(|| edge.namespace().inside(netvm_netlink::Requests::open).flatten());
+        let mut underlays = Underlays::open(networks, open).unwrap();
+        vrf.namespace().inside(|| Devices::set(networks, &mut underlays)).unwrap()
+    };
+    let error = set(&routed, false).unwrap_err().to_string();
+    assert!(error.contains("waits for router edge"), "{error}");
+    set(&routed, true).unwrap();
+    let shown = vrf.ip("-d link show dev vxlan5000");
+    assert!(shown.contains("link-netns") && shown.contains("master br5000"), "{shown}");
+    assert!(vrf.ip("link show dev br5000").contains("02:00:00:00:50:01"));
+    // Again, nothing is made, and the kernel keeps the neighbours of the bridge.
+    let before = index(&vrf, "vxlan5000");
+    vrf.ip("neighbour add 192.0.2.2 lladdr 02:00:00:00:50:02 dev br5000 nud noarp extern_learn");
+    set(&routed, true).unwrap();
+    assert_eq!(index(&vrf, "vxlan5000"), before);
+    assert!(vrf.ip("neighbour show dev br5000").contains("02:00:00:00:50:02"));
+    // It sends by its own namespace from now on.
+    set(&Network { underlay_name: None, ..routed }, true).unwrap();
+    assert!(!vrf.ip("-d link show dev vxlan5000").contains("link-netns"));
 }

@@ -190,6 +190,9 @@ impl Followed {
 
     /// Follows these networks, and no others.
     pub fn set_networks(&mut self, networks: Vec<(Network, Devices)>) {
+        let place = |network: &Network| network.gate.map(|gate| gate.place);
+        let gates = networks.iter().map(|(network, devices)| (devices.bridge, place(network)));
+        self.rib.set_bridges(gates.collect());
         if self.tables.set(networks) {
             self.resync_networks();
         }
@@ -221,6 +224,7 @@ impl Followed {
 
     /// Goes on with it; true if it has not ended.
     pub fn write_local(&mut self) -> bool {
+        self.writer.repeat(self.tables.take_unread());
         self.writer.write(&mut self.sockets.requests).unwrap_or_else(|error| {
             tracing::warn!("router {}: cannot write addresses into its bridges: {error}", self.name);
             false

@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use netvm_model::{Access, Host, PortId, Resource, RouterConfig, RouterId, RouterInterface, StaticRoute};
+use netvm_netlink::Requests;
 use netvm_wire::IpNet;
 
-use super::evpn::{Devices, Network};
+use super::evpn::{Devices, Network, Underlays};
 use super::links::{self, Interface, Links, OuterEnds};
 use super::namespace::Namespace;
 use super::{RouterError, static_routes};
@@ -95,7 +96,29 @@ fn port_interface(host: &Host, port: PortId) -> Option<String> {
     })
 }
 
-pub(super) fn make(
+/// Makes all that can be made. Returns the other routers, with their errors.
+pub(super) fn make_all(
+    all: &mut BTreeMap<String, ManagedRouter>,
+    folder: &Path,
+    wanted: &[DesiredRouter],
+) -> Vec<(String, RouterError)> {
+    let mut failed = BTreeMap::new();
+    for router in wanted {
+        if let Err(error) = make(all, folder, router) {
+            failed.insert(router.name.clone(), error);
+        }
+    }
+    for router in wanted {
+        if !failed.contains_key(&router.name)
+            && let Err(error) = make_devices(all, router)
+        {
+            failed.insert(router.name.clone(), error);
+        }
+    }
+    failed.into_iter().collect()
+}
+
+fn make(
     all: &mut BTreeMap<String, ManagedRouter>,
     folder: &Path,
     router: &DesiredRouter,
@@ -139,14 +162,24 @@ pub(super) fn make(
         accepted.map_err(system("cannot set accept_local"))?;
         made.accepts_local = router.has_nat64;
     }
-    let devices = made.namespace.inside(|| Devices::set(&router.networks));
-    let devices = devices.map_err(system("cannot enter its namespace"))?;
-    devices.map_err(|source| RouterError::Evpn { router: name.clone(), source })?;
     let routed = made
         .namespace
         .inside(|| static_routes::set(&router.routes).and_then(|()| static_routes::set_local(&router.local)));
     let routed = routed.map_err(system("cannot enter its namespace"))?;
     routed.map_err(|source| RouterError::Route { router: name.clone(), source })
+}
+
+/// Brings the devices of a router's networks with EVPN to their desired state. Needs the namespaces of all routers.
+fn make_devices(all: &BTreeMap<String, ManagedRouter>, router: &DesiredRouter) -> Result<(), RouterError> {
+    let name = &router.name;
+    let system = |what| move |source| RouterError::System { router: name.clone(), what, source };
+    let Some(made) = all.get(name) else { return Ok(()) };
+    let open = |name: &str| Some(all.get(name)?.namespace.inside(Requests::open).flatten());
+    let underlays = Underlays::open(&router.networks, open);
+    let mut underlays = underlays.map_err(system("cannot open a netlink socket"))?;
+    let devices = made.namespace.inside(|| Devices::set(&router.networks, &mut underlays));
+    let devices = devices.map_err(system("cannot enter its namespace"))?;
+    devices.map_err(|source| RouterError::Evpn { router: name.clone(), source })
 }
 
 /// Creates or changes a router's interfaces to their desired state; returns those that it created.

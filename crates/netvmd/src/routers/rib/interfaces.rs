@@ -17,11 +17,14 @@ pub struct InterfaceMap {
     wanted: Vec<(String, Option<u32>)>,
     /// The engine's interface by the index of its link.
     by_index: BTreeMap<u32, u16>,
+    /// The same by the index of a bridge that stands for it (L3VNI); `None`: the bridge of a network of hosts, of which
+    /// the switch knows.
+    by_bridge: BTreeMap<u32, Option<u16>>,
 }
 
 impl InterfaceMap {
     pub const fn new(wanted: Vec<(String, Option<u32>)>) -> Self {
-        Self { wanted, by_index: BTreeMap::new() }
+        Self { wanted, by_index: BTreeMap::new(), by_bridge: BTreeMap::new() }
     }
 
     /// Notes a link: an interface is known by its outer end, even under another name; else by its name.
@@ -52,8 +55,31 @@ impl InterfaceMap {
         self.by_index.retain(|index, _| links.contains_key(index));
     }
 
+    /// The interface of a link.
     pub fn of(&self, index: u32) -> Option<u16> {
         self.by_index.get(&index).copied()
+    }
+
+    /// The interface by which packets for a link leave.
+    fn by(&self, index: u32) -> Option<u16> {
+        self.of(index).or_else(|| *self.by_bridge.get(&index)?)
+    }
+
+    /// Whether a link is a bridge that stands for an interface: a routing daemon says its neighbours.
+    pub fn is_bridge(&self, index: u32) -> bool {
+        self.by_bridge.contains_key(&index)
+    }
+
+    /// Whether a link is the bridge of a network of hosts.
+    pub fn has_hosts(&self, index: u32) -> bool {
+        self.by_bridge.get(&index) == Some(&None)
+    }
+
+    /// Notes the bridges of networks with EVPN; true if they have changed.
+    pub fn set_bridges(&mut self, bridges: BTreeMap<u32, Option<u16>>) -> bool {
+        let has_changed = self.by_bridge != bridges;
+        self.by_bridge = bridges;
+        has_changed
     }
 
     /// The index of the link of an interface.
@@ -75,7 +101,7 @@ impl Interfaces<'_> {
     pub fn find(self, index: u32) -> Option<(u16, bool)> {
         let link = self.links.get(&index)?;
         let under = || self.interface_map.of(link.macvlan?.0);
-        Some((self.interface_map.of(index).or_else(under)?, link.is_up))
+        Some((self.interface_map.by(index).or_else(under)?, link.is_up))
     }
 
     /// Whether the kernel ignores routes by a link, because it has no carrier (`ignore_routes_with_linkdown`).

@@ -106,6 +106,15 @@ impl Rib {
         rib
     }
 
+    /// Notes the bridges of networks with EVPN, by their indexes. Routes by those of L3VNIs lead to these interfaces;
+    /// hosts on the others, of which there may be many, are no neighbours of the router.
+    pub fn set_bridges(&mut self, bridges: BTreeMap<u32, Option<u16>>) {
+        if self.interface_map.set_bridges(bridges) {
+            self.neighbours.retain(|(_, index), _| !self.interface_map.has_hosts(*index));
+            self.links_changed();
+        }
+    }
+
     /// Replaces all state by a dump. The next updates contain only the differences.
     pub fn resync(&mut self, all: impl IntoIterator<Item = Change>) {
         let before = std::mem::take(&mut self.routes);
@@ -199,7 +208,9 @@ impl Rib {
             }
             Change::RouteGone { key, target } => self.route_gone(key, &target),
             Change::Neighbour(peer, neighbour) => {
-                self.neighbour(peer, neighbour);
+                if !self.interface_map.has_hosts(peer.0) {
+                    self.neighbour(peer, neighbour);
+                }
                 false
             }
             Change::Rule(rule) => {

@@ -22,7 +22,8 @@ impl Rib {
     /// because it does not see the packets.
     pub fn neighbours_to_probe(&self) -> impl Iterator<Item = Peer> {
         self.hops.peers().filter(|(index, address)| {
-            self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
+            !self.interface_map.is_bridge(*index)
+                && self.interfaces().find(*index).is_some_and(|(_, is_up)| is_up)
                 && self.neighbours.get(&(*address, *index)).is_none_or(|neighbour| neighbour.is_stale)
         })
     }

@@ -19,6 +19,7 @@ fn of_server(text: &str, is_second: bool) -> String {
     }
     let exchanged = text.replace("192.0.2.1", "192.0.2.x").replace("192.0.2.2", "192.0.2.1");
     let exchanged = exchanged.replace("192.0.2.x", "192.0.2.2");
+    let exchanged = exchanged.replace("02:00:00:00:02:01", "02:00:00:00:02:02");
     exchanged.replace("10.0.0.1", "10.0.0.2").replace("\"web\"", "\"db\"")
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use netvm_model::{Forward, PortConfig, RouterId, VlanMode};
+use netvm_model::{Forward, Host, PortConfig, RouterId, VlanMode};
 use netvm_wire::VlanId;
 
 use super::Tunnel;
@@ -12,11 +12,19 @@ use crate::syntax::finding::{Findings, Kind, Span};
 /// What has been seen so far, and where.
 #[derive(Default)]
 pub(super) struct Networks {
-    by_vni: HashMap<(RouterId, u32), (Span, String)>,
+    /// By the router that reaches the VTEPs, and by the one whose namespace is the VRF.
+    by_vni: HashMap<(Place, u32), (Span, String)>,
     by_vlan: HashMap<Option<VlanId>, (Span, String)>,
 }
 
-pub(super) fn check(findings: &Findings, tunnel: &Tunnel<'_>, networks: &mut Networks) {
+/// Where a kernel knows a VNI once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Underlay(RouterId),
+    Vrf(RouterId),
+}
+
+pub(super) fn check(findings: &Findings, host: &Host, tunnel: &Tunnel<'_>, networks: &mut Networks) {
     let Tunnel { port, config, place } = *tunnel;
     if !config.is_evpn() {
         return;
@@ -30,7 +38,10 @@ pub(super) fn check(findings: &Findings, tunnel: &Tunnel<'_>, networks: &mut Net
             )
             .keep();
     }
-    if let Some((first, owner)) = networks.by_vni.get(&(config.router, config.vni)) {
+    let vrf = host.vrf_of(port).map(Place::Vrf);
+    let places: Vec<Place> = vrf.into_iter().chain([Place::Underlay(config.router)]).collect();
+    let known = places.iter().find_map(|place| networks.by_vni.get(&(*place, config.vni)));
+    if let Some((first, owner)) = known {
         findings
             .note(Kind::Duplicate, format!("two ports with `control = \"evpn\"` have VNI {}", config.vni))
             .at(place.of("vni"), "again")
@@ -38,10 +49,10 @@ pub(super) fn check(findings: &Findings, tunnel: &Tunnel<'_>, networks: &mut Net
             .help("give one of them another `vni`: the router's kernel has one device for each")
             .keep();
     }
-    networks
-        .by_vni
-        .entry((config.router, config.vni))
-        .or_insert_with(|| (place.of("vni"), port.name.clone()));
+    for at in places {
+        let entry = networks.by_vni.entry((at, config.vni));
+        entry.or_insert_with(|| (place.of("vni"), port.name.clone()));
+    }
     if port.policy.forward == Forward::Normal {
         vlan(findings, tunnel, networks);
     }

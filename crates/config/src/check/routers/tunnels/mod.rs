@@ -27,7 +27,7 @@ pub(super) fn check(findings: &Findings, file: &FileTable<'_>, host: &Host) {
         let Some(config) = port.kind.info().tunnel else { continue };
         let tunnel = Tunnel { port, config, place: &place };
         remotes(findings, &tunnel);
-        evpn::check(findings, &tunnel, &mut networks);
+        evpn::check(findings, host, &tunnel, &mut networks);
         if let Some(router) = host.router(config.router) {
             local(findings, &tunnel, router);
             mtu(findings, host, &tunnel, router);

@@ -86,3 +86,23 @@ fn the_state_of_interfaces_follows_their_links_under_any_name() {
     let _ = rib.apply(Change::LinkGone(WAN));
     assert_eq!(rib.changed_state().unwrap().interfaces[1], None);
 }
+
+#[test]
+fn routes_by_the_bridge_of_an_l3vni_lead_to_its_interface() {
+    let [l3, hosts] = [70, 71];
+    let mut both = RibAndTables::new();
+    let bridge = |index, name: &str| Change::Link(index, a_link(name, true));
+    let remote = (l3, ip("192.0.2.2"));
+    both.apply([bridge(l3, "br5000"), bridge(hosts, "br100"), Change::Neighbour(remote, known(2))]);
+    both.apply([route("20.0.0.0/8", 1, by(&[(l3, "192.0.2.2", 1)]))]);
+    assert_eq!(both.next_hop("20.0.0.1"), NextHop::Punt, "only the kernel knows the bridge");
+    both.rib.set_bridges([(l3, Some(1)), (hosts, None)].into());
+    both.update();
+    assert_eq!(both.next_hop("20.0.0.1"), hop(1, 2));
+    // A routing daemon says its neighbours; nobody has to ask for them.
+    both.apply([Change::Neighbour(remote, None)]);
+    assert_eq!(both.rib.neighbours_to_probe().count(), 0);
+    both.apply([Change::Neighbour(remote, known(3)), Change::Neighbour((hosts, ip("10.0.0.9")), known(9))]);
+    assert_eq!(both.next_hop("20.0.0.1"), hop(1, 3));
+    assert_eq!(both.rib.counts().neighbours, 1, "hosts of a network are the switch's");
+}
