@@ -1,8 +1,12 @@
 //! FRR's EVPN as the control plane of tunnels: netvm beside the kernel's bridge and `vxlan` devices.
 
+mod fabric;
+mod four;
 mod l2;
 mod page;
 mod peer;
+mod scale;
+mod speaker;
 
 use std::fmt::Write as _;
 use std::path::Path;

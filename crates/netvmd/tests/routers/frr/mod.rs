@@ -26,6 +26,24 @@ pub fn are_installed() -> bool {
     is_here
 }
 
+/// Where daemons run.
+pub struct Place {
+    /// Names their folder.
+    pub name: String,
+    /// What runs a command there.
+    pub command: Vec<String>,
+    /// Zebra takes each network namespace that has a name there for a VRF.
+    pub has_vrfs: bool,
+}
+
+impl Place {
+    /// A network namespace.
+    fn namespace(name: &str) -> Self {
+        let command = ["ip", "netns", "exec", name].map(str::to_owned).to_vec();
+        Self { name: name.to_owned(), command, has_vrfs: false }
+    }
+}
+
 /// Running daemons of one namespace; they end when this is dropped.
 pub struct Daemons {
     children: Vec<Child>,
@@ -43,7 +61,12 @@ impl Daemons {
 
     /// Starts daemons of FRR, each with its configuration. Without a `zebra` at their head, one starts before them.
     pub fn frr(namespace: &str, configs: &[(&str, String)]) -> Self {
-        let mut all = Self::new(namespace);
+        Self::frr_in(&Place::namespace(namespace), configs)
+    }
+
+    /// The same in a place.
+    pub fn frr_in(place: &Place, configs: &[(&str, String)]) -> Self {
+        let mut all = Self::new(&place.name);
         let zebra = ("zebra", String::new());
         let has_zebra = configs.first().is_some_and(|(name, _)| *name == "zebra");
         let configs: Vec<_> = (!has_zebra).then_some(&zebra).into_iter().chain(configs).collect();
@@ -61,10 +84,12 @@ impl Daemons {
                 path("zserv.api"),
                 all.folder.display()
             );
-            if *name == "bfdd" {
-                words += &format!(" --bfdctl {}", path("bfdd.sock"));
+            match *name {
+                "bfdd" => words += &format!(" --bfdctl {}", path("bfdd.sock")),
+                "zebra" if place.has_vrfs => words += " -n",
+                _ => {}
             }
-            all.spawn(namespace, &words);
+            all.spawn(place, &words);
             let is_up = || all.folder.join(format!("{name}.vty")).exists();
             assert!(within(Duration::from_secs(60), is_up), "{name} did not start\n{}", all.log());
         }
@@ -77,15 +102,15 @@ impl Daemons {
         let (file, socket) = (all.path("bird.conf"), all.path("bird.ctl"));
         let mut out = std::fs::File::create(&file).unwrap();
         write!(out, "log \"{}\" all;\n{config}", all.path("log")).unwrap();
-        all.spawn(namespace, &format!("bird -f -c {file} -s {socket}"));
+        all.spawn(&Place::namespace(namespace), &format!("bird -f -c {file} -s {socket}"));
         assert!(within(Duration::from_secs(60), || Path::new(&socket).exists()), "{}", all.log());
         all
     }
 
-    fn spawn(&mut self, namespace: &str, words: &str) {
+    fn spawn(&mut self, place: &Place, words: &str) {
         let output = std::fs::File::options().create(true).append(true).open(self.path("out")).unwrap();
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).args(words.split(' '));
+        let mut command = Command::new(&place.command[0]);
+        command.args(&place.command[1..]).args(words.split(' '));
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
         self.children.push(command.spawn().unwrap());
     }
@@ -106,6 +131,11 @@ impl Daemons {
     pub fn log(&self) -> String {
         let read = |file| std::fs::read_to_string(self.path(file)).unwrap_or_default();
         read("log") + &read("out")
+    }
+
+    /// Their processes, in the order of their start.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.children.iter().map(Child::id)
     }
 
     /// Stops them where they are, or lets them go on.
