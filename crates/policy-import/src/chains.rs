@@ -314,7 +314,8 @@ impl<'a> Writer<'a> {
         for matches in live {
             self.grow(&deciding, matches)?;
             let name = step.name.clone();
-            self.out.rules.push(ImportedRule { line: step.line, name, matches: matches.clone(), actions });
+            let matches = matches.clone();
+            self.out.rules.push(ImportedRule { line: step.line, name, matches, actions, selection: None });
             self.made.push(Made { step: origin, expansion: self.expansion });
         }
         Ok(())

@@ -97,7 +97,7 @@ pub fn parse(text: &str, actions: Actions, flags: Flags) -> Result<Imported, Cla
             continue;
         }
         let matches = Line { line, text, at: 0 }.rule(flags, &mut seen)?;
-        imported.rules.push(ImportedRule { line, name: String::new(), matches, actions });
+        imported.rules.push(ImportedRule { line, matches, actions, ..ImportedRule::default() });
     }
     imported.notes = seen.notes();
     Ok(imported)

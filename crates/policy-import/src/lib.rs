@@ -1,5 +1,5 @@
 //! Imports rules of other systems: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`] (`nft -j list
-//! ruleset`), the latter two with what they translate (NAT).
+//! ruleset`), the latter two with what they translate (NAT), and network policies of [`kubernetes`].
 //!
 //! Nothing is lost silently: every line becomes a rule, a [`Note`] with the reason, or an error. A note has its
 //! [`Effect`]: without notes of effect [`Effect::Stricter`] or [`Effect::Wider`], the rules pass, drop and translate
@@ -13,6 +13,7 @@ mod chains;
 pub mod classbench;
 mod interfaces;
 pub mod iptables;
+pub mod kubernetes;
 mod limit;
 mod names;
 mod nat;
@@ -24,7 +25,7 @@ pub use interfaces::Interfaces;
 pub use note::{Effect, Note, NoteReason, Token};
 
 use netvm_model::NatAction;
-use netvm_policy::{Actions, Match, PortId};
+use netvm_policy::{Actions, Match, PortId, Selection};
 
 impl Imported {
     /// Whether rules match states of connections, or translate them: all ports must track them.
@@ -54,7 +55,7 @@ pub struct Imported {
 }
 
 /// An imported rule. A rule of the file may become several, with the same line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ImportedRule {
     /// Line of the file, from 1.
     pub line: u32,
@@ -64,6 +65,8 @@ pub struct ImportedRule {
     pub matches: Match,
     /// The actions.
     pub actions: Actions,
+    /// Its ports by label; the match then has none.
+    pub selection: Option<Selection>,
 }
 
 /// An imported NAT rule. One with `matches.to` translates sources, others destinations.

@@ -204,6 +204,21 @@ pub enum NoteReason {
         "this rule is from iptables-nft and nft does not print it: import the output of iptables-save; the rule is skipped"
     )]
     Xtables,
+    /// Kubernetes: a port by name.
+    #[error("netvm does not know the names of containers' ports; the port is left out: write its number")]
+    NamedPort,
+    /// Kubernetes: labels of namespaces.
+    #[error(
+        "the file has no Namespace, and this selects them by labels; the peer is left out: add `kubectl get namespaces -o \
+         yaml` to the file, or select by `kubernetes.io/metadata.name`"
+    )]
+    NamespaceLabels,
+    /// Kubernetes: labels that `netvm-cni` gives.
+    #[error(
+        "`namespace`, `network` and `pod` are labels that netvm-cni gives to all ports, and not those of pods; what selects \
+         by them is left out: use another label"
+    )]
+    OwnLabel,
     /// An unknown kind of object.
     #[error("netvm does not know this kind of object; it is skipped")]
     Object,

@@ -40,7 +40,7 @@ pub enum PolicyCommand {
     /// Describe the packet by fields, by its bytes, or by its number in a capture: `netvm policy trace --from client
     /// protocol=tcp source=10.0.0.2 destination=10.0.1.2 destination_port=23 flags=syn`.
     Trace(TraceArgs),
-    /// Convert ClassBench, iptables or nftables rules to `[[rule]]` tables; needs no netvmd
+    /// Convert ClassBench, iptables or nftables rules, or policies of Kubernetes, to `[[rule]]` tables; needs no netvmd
     ///
     /// Reports everything without an equivalent on standard error, with its line number. Prints no rules, and fails, if
     /// they would pass packets that the file drops, or, without `--stricter`, drop packets that it passes.
@@ -90,6 +90,8 @@ pub enum ImportFormat {
     Iptables,
     /// Output of `nft -j list ruleset`
     Nft,
+    /// Network policies of Kubernetes, as YAML or JSON: ports of pods by their labels
+    Kubernetes,
 }
 
 /// `netvm policy trace`.

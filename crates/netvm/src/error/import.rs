@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use netvm_policy_import::{classbench, iptables, nft};
+use netvm_policy_import::{classbench, iptables, kubernetes, nft};
 
 /// Rules cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,14 @@ pub enum ImportError {
         path: PathBuf,
         /// The error in it.
         source: nft::NftError,
+    },
+    /// The file has no network policies.
+    #[error("{}, {source}", path.display())]
+    Kubernetes {
+        /// The file.
+        path: PathBuf,
+        /// The error in it.
+        source: kubernetes::KubernetesError,
     },
     /// A rule is for addresses of the router, which has no name.
     #[error(

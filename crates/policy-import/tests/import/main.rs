@@ -3,4 +3,5 @@
 
 mod classbench;
 mod filter_sets;
+mod kubernetes;
 mod programs;

@@ -38,13 +38,6 @@ impl Labels {
         Ok(())
     }
 
-    /// Whether a rule's label is one of them.
-    #[must_use]
-    pub fn has(&self, label: &Label) -> bool {
-        let value = self.0.get(&label.key);
-        value.is_some_and(|value| label.value.as_ref().is_none_or(|wanted| wanted == value))
-    }
-
     /// All, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
@@ -66,31 +59,117 @@ pub enum LabelError {
     #[error("a label's value has at most {LABEL_BYTES} visible ASCII characters without blanks")]
     Value,
     /// The port has the most already.
-    #[error("a port has at most {MAX_LABELS} labels")]
+    #[error("there are at most {MAX_LABELS} labels")]
     TooMany,
 }
 
-/// A label as rules name it: `app=web`, or `app` for any value.
+/// Labels as rules name them, in the words of Kubernetes' selectors: `app=web`, `app` for any value, `app!=web` and
+/// `!app` for ports without it, `app=web,tier=front` for ports that fit both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Label {
+pub struct Label(Vec<Requirement>);
+
+/// What a port's labels must have, or must not have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Requirement {
+    is_not: bool,
     key: String,
     value: Option<String>,
+}
+
+impl Label {
+    /// Whether a port with these labels is meant.
+    #[must_use]
+    pub fn fits(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| requirement.fits(labels))
+    }
+
+    /// The ports that are meant by both; `None` if no port can be.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        let mut all: Vec<Requirement> = Vec::new();
+        for new in self.0.iter().chain(&other.0) {
+            if all.iter().any(|known| known.excludes(new)) {
+                return None;
+            }
+            if !all.iter().any(|known| known.implies(new)) {
+                all.retain(|known| !new.implies(known));
+                all.push(new.clone());
+            }
+        }
+        Some(Self(all))
+    }
+}
+
+impl Requirement {
+    fn fits(&self, labels: &Labels) -> bool {
+        let has = |value: &String| self.value.as_ref().is_none_or(|wanted| wanted == value);
+        labels.0.get(&self.key).is_some_and(has) != self.is_not
+    }
+
+    /// Whether every port that fits this one fits the other, too.
+    fn implies(&self, other: &Self) -> bool {
+        let holds = match (self.is_not, other.is_not) {
+            (false, false) | (true, true) => {
+                let wide = if self.is_not { &self.value } else { &other.value };
+                wide.is_none() || self.value == other.value
+            }
+            (false, true) => self.value.is_some() && other.value.is_some() && self.value != other.value,
+            (true, false) => false,
+        };
+        self.key == other.key && holds
+    }
+
+    /// Whether no port fits both.
+    fn excludes(&self, other: &Self) -> bool {
+        let fails = match (self.is_not, other.is_not) {
+            (false, false) => self.value.is_some() && other.value.is_some() && self.value != other.value,
+            (true, true) => false,
+            (is_not, _) => {
+                let (has, has_not) = if is_not { (other, self) } else { (self, other) };
+                has_not.value.is_none() || has.value == has_not.value
+            }
+        };
+        self.key == other.key && fails
+    }
+}
+
+impl FromStr for Requirement {
+    type Err = LabelError;
+
+    fn from_str(text: &str) -> Result<Self, LabelError> {
+        let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
+        let (is_not, key) = match value {
+            Some(_) => key.strip_suffix('!').map_or((false, key), |key| (true, key)),
+            None => key.strip_prefix('!').map_or((false, key), |key| (true, key)),
+        };
+        Labels::default().insert(key, value.unwrap_or_default())?;
+        Ok(Self { is_not, key: key.to_owned(), value: value.map(str::to_owned) })
+    }
 }
 
 impl FromStr for Label {
     type Err = LabelError;
 
     fn from_str(text: &str) -> Result<Self, LabelError> {
-        let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
-        Labels::default().insert(key, value.unwrap_or_default())?;
-        Ok(Self { key: key.to_owned(), value: value.map(str::to_owned) })
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Display for Requirement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (self.is_not, &self.value) {
+            (is_not, None) => write!(f, "{}{}", if is_not { "!" } else { "" }, self.key),
+            (is_not, Some(value)) => write!(f, "{}{}={value}", self.key, if is_not { "!" } else { "" }),
+        }
     }
 }
 
 impl Display for Label {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.key)?;
-        self.value.iter().try_for_each(|value| write!(f, "={value}"))
+        for (place, requirement) in self.0.iter().enumerate() {
+            write!(f, "{}{requirement}", if place == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }
 
@@ -99,7 +178,7 @@ impl Display for Label {
 pub struct Ends {
     /// By name.
     pub ports: Vec<PortId>,
-    /// All that have one of these labels.
+    /// All that one of these means.
     pub labels: Vec<Label>,
 }
 
@@ -107,7 +186,7 @@ impl Ends {
     /// The ports, each once, or [`NO_PORT`]; `labelled`: all ports of the host.
     pub(crate) fn select(&self, labelled: &[(PortId, &Labels)]) -> Vec<PortId> {
         let mut ports = self.ports.clone();
-        let has_one = |labels: &Labels| self.labels.iter().any(|label| labels.has(label));
+        let has_one = |labels: &Labels| self.labels.iter().any(|label| label.fits(labels));
         let chosen = labelled.iter().filter(|(_, labels)| has_one(labels)).map(|(port, _)| *port);
         ports.extend(chosen.filter(|port| !self.ports.contains(port)));
         if ports.is_empty() && !self.labels.is_empty() {
@@ -147,13 +226,51 @@ mod tests {
         let mut labels = Labels::default();
         labels.insert("app", "web").unwrap();
         labels.insert("io.kubernetes.pod.namespace", "").unwrap();
-        let has = |text: &str| labels.has(&text.parse().unwrap());
+        let has = |text: &str| text.parse::<Label>().unwrap().fits(&labels);
         assert!(has("app=web") && has("app") && has("io.kubernetes.pod.namespace="));
         assert!(!has("app=") && !has("app=we") && !has("ap") && !has("web"));
+        assert!(has("!tier") && has("app!=we") && has("tier!=front") && !has("!app") && !has("app!=web"));
+        assert!(
+            has("app=web,!tier") && has("app,tier!=front") && !has("app=web,tier") && !has("!tier,app!=web")
+        );
+        let both = "app=web,!tier".parse::<Label>().unwrap().and(&"!tier,x!=1".parse().unwrap());
+        assert_eq!(both.unwrap().to_string(), "app=web,!tier,x!=1");
+    }
+
+    #[test]
+    fn two_selectors_together_mean_the_ports_that_both_mean() {
+        let one = |key: &str, value: &str| {
+            let mut labels = Labels::default();
+            labels.insert(key, value).unwrap();
+            labels
+        };
+        let ports = [Labels::default(), one("a", ""), one("a", "1"), one("a", "2"), one("b", "1")];
+        let all = ["a", "!a", "a=1", "a=2", "a!=1", "a!=2", "a=", "b=1", "!b", "a,a!=1", "!a,b"];
+        let parsed: Vec<Label> = all.iter().map(|text| text.parse().unwrap()).collect();
+        for (a, b) in parsed.iter().flat_map(|a| parsed.iter().map(move |b| (a, b))) {
+            let both = a.and(b);
+            for port in &ports {
+                let fits = both.as_ref().is_some_and(|both| both.fits(port));
+                assert_eq!(fits, a.fits(port) && b.fits(port), "{a} and {b}: {port:?}");
+            }
+        }
+        let and = |a: &str, b: &str| a.parse::<Label>().unwrap().and(&b.parse().unwrap());
+        assert_eq!(and("a", "a=1,b!=2").unwrap().to_string(), "a=1,b!=2");
+        assert_eq!(and("a=1", "a!=1"), None);
+    }
+
+    #[test]
+    fn a_port_has_a_bounded_number_of_labels() {
+        let mut labels = Labels::default();
+        labels.insert("app", "web").unwrap();
+        labels.insert("b", "").unwrap();
         for (text, error) in [
             ("", LabelError::Key),
             ("=web", LabelError::Key),
             ("a b=web", LabelError::Key),
+            ("app=web,", LabelError::Key),
+            ("!=web", LabelError::Key),
+            ("!", LabelError::Key),
             ("app=web server", LabelError::Value),
             ("app=w\u{e9}b", LabelError::Value),
         ] {

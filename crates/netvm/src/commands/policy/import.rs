@@ -1,4 +1,5 @@
-//! `netvm policy import`: converts ClassBench, iptables or nftables rules to `[[rule]]` and `[[nat]]` tables.
+//! `netvm policy import`: converts ClassBench, iptables or nftables rules, or policies of Kubernetes, to `[[rule]]` and
+//! `[[nat]]` tables.
 
 use std::collections::HashSet;
 
@@ -8,7 +9,7 @@ use netvm_model::{
 };
 use netvm_policy::Actions;
 use netvm_policy_import::{
-    Effect, Imported, ImportedNat, ImportedRule, Interfaces, classbench, iptables, nft,
+    Effect, Imported, ImportedNat, ImportedRule, Interfaces, classbench, iptables, kubernetes, nft,
 };
 
 use crate::cli::{ImportArgs, ImportFormat};
@@ -42,6 +43,8 @@ pub fn import(output: &Output, arguments: &ImportArgs) -> Result<(), CliError> {
             .map_err(|source| ImportError::Iptables { path: path.clone(), source })?,
         ImportFormat::Nft => nft::parse(&text, &interfaces)
             .map_err(|source| ImportError::Nft { path: path.clone(), source })?,
+        ImportFormat::Kubernetes => kubernetes::parse(&text)
+            .map_err(|source| ImportError::Kubernetes { path: path.clone(), source })?,
     };
     for note in &imported.notes {
         let effect = match note.effect {
@@ -112,7 +115,9 @@ fn rules(imported: Vec<ImportedRule>) -> Vec<Rule> {
     let numbered = (0u32..).map(RuleId).zip(imported);
     let rule = |(id, rule): (RuleId, ImportedRule)| {
         let name = names.of(&rule.name);
-        Rule::from(RuleParts { id, name, matches: rule.matches, actions: rule.actions })
+        let mut made = Rule::from(RuleParts { id, name, matches: rule.matches, actions: rule.actions });
+        rule.selection.into_iter().for_each(|selection| made.set_selection(selection));
+        made
     };
     numbered.map(rule).collect()
 }
