@@ -26,6 +26,10 @@ use netvm_vnet::{LinkEvent, LinkEvents};
 const MAX_DATAGRAMS: usize = 256;
 /// Pause after an event, because events come in groups.
 const EVENT_DELAY: Duration = Duration::from_millis(20);
+/// The pause is at least this multiple of the duration of a comparison: each container that comes or goes makes events.
+const EVENT_IDLE_FACTOR: u32 = 5;
+/// Limit for the pause.
+const MAX_EVENT_DELAY: Duration = Duration::from_millis(200);
 /// Interval of comparisons without an event: for guests, NICs and processes, which send none.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The interval is at least this multiple of the duration of a comparison, which is long if there are many ports.
@@ -60,11 +64,13 @@ pub(super) async fn follow(daemon: &Daemon) {
             // The engine has ended, and the daemon ends with it.
             Err(EngineGone) => return std::future::pending().await,
         }
-        let interval = (began.elapsed() * MIN_IDLE_FACTOR).clamp(INTERVAL, MAX_INTERVAL);
+        let took = began.elapsed();
+        let interval = (took * MIN_IDLE_FACTOR).clamp(INTERVAL, MAX_INTERVAL);
+        let delay = (took * EVENT_IDLE_FACTOR).clamp(EVENT_DELAY, MAX_EVENT_DELAY);
         tokio::select! {
             () = sleep(interval) => {}
-            () = next(&mut events, &mut known.changed) => sleep(EVENT_DELAY).await,
-            () = changed(&mut files) => sleep(EVENT_DELAY).await,
+            () = next(&mut events, &mut known.changed) => sleep(delay).await,
+            () = changed(&mut files) => sleep(delay).await,
         }
     }
 }
