@@ -1,6 +1,7 @@
 //! Ports that clients add beside the configuration file, one by one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,6 +20,11 @@ pub struct AddPort {
     pub id: String,
     /// A `[[port]]` table and `[[rule]]` tables, as in the configuration, or the lines of a port alone.
     pub toml: String,
+    /// A file that the owner removes with the port, also while no netvmd runs: a netvmd that starts removes the ports
+    /// whose file is not there. Absent: the port stays until it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub lease: Option<PathBuf>,
 }
 
 /// A port that was added.

@@ -5,11 +5,13 @@
 //! | the record | a file | the next ADD, DEL or GC |
 //! | the IPAM plug-in gives addresses | the file, and addresses | the same: they ask the plug-in to take back what it gave |
 //! | netvmd adds the port | the file, addresses, a port whose owner is the network | the same |
+//!
+//! The file is also the lease of the port: a netvmd that starts removes ports whose file is gone.
 
-use netvm_api::{AddPort, Client, LivePortInfo, RemovePort};
+use netvm_api::{AddPort, Client, ClientError, LivePortInfo, RemovePort};
 use serde_json::Value;
 
-use crate::config::{Attachment, Config, Environment};
+use crate::config::{Attachment, Config, Environment, Kind};
 use crate::error::{CniError, Code};
 use crate::record::{self, Record};
 use crate::{ipam, port, result};
@@ -64,7 +66,8 @@ impl Command {
         };
         let added = async {
             let toml = port::toml(config, environment, &given)?;
-            let port = AddPort { owner: config.owner(), id: self.id(), toml };
+            let lease = Some(record::lease(config, environment)?);
+            let port = AddPort { owner: config.owner(), id: self.id(), toml, lease };
             let port = client.add_port(&port).await?.port;
             match port.problem {
                 None => Ok(port.mac),
@@ -94,15 +97,29 @@ impl Command {
         self.take_back().await
     }
 
-    /// Removes port, addresses and record, in this order: the port must not keep an address that another gets.
+    /// Removes port, addresses and record, in this order: the port must not keep an address that another gets. If
+    /// netvmd does not run, nobody else can get the address, and netvmd removes the port when it starts: the record is
+    /// the port's lease.
     async fn take_back(&self) -> Result<(), CniError> {
-        let which = RemovePort { owner: self.config.owner(), id: self.id() };
-        match self.client.remove_port(&which).await.map_err(CniError::from) {
-            Err(error) if !error.is_unknown_port() => return Err(error),
-            _ => {}
+        let Self { config, environment, .. } = self;
+        let has_port_gone = self.remove_port().await?;
+        ipam::delete(config, environment).await?;
+        record::remove(config, environment)?;
+        if !has_port_gone {
+            // A netvmd that has started meanwhile may have seen the record.
+            self.remove_port().await?;
         }
-        ipam::delete(&self.config, &self.environment).await?;
-        record::remove(&self.config, &self.environment)
+        record::unlock(config, environment)
+    }
+
+    /// Removes the port; `false`: netvmd does not run.
+    async fn remove_port(&self) -> Result<bool, CniError> {
+        let which = RemovePort { owner: self.config.owner(), id: self.id() };
+        match self.client.remove_port(&which).await {
+            Ok(_) | Err(ClientError::Refused { status: 404, .. }) => Ok(true),
+            Err(ClientError::NotRunning { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether the container's network is as ADD has made it.
@@ -140,7 +157,9 @@ impl Command {
         }
         let ips = previous.get("ips").and_then(Value::as_array).cloned().unwrap_or_default();
         let is_own = |ip: &&Value| ip.get("interface").and_then(Value::as_u64) == Some(own as u64);
-        for ip in ips.iter().filter(is_own) {
+        // A port with a socket has no addresses of its own.
+        let has_addresses = config.kind == Kind::Container;
+        for ip in ips.iter().filter(is_own).filter(|_| has_addresses) {
             let address = text(ip, "address");
             if !port.toml.contains(&format!("\"{address}\"")) {
                 return not_so(format!("port {} has no longer the address {address}", port.port));

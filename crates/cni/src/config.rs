@@ -80,6 +80,8 @@ pub struct Config {
     pub name: String,
     pub socket: Option<PathBuf>,
     pub data: PathBuf,
+    /// What kind of port an attachment gets.
+    pub kind: Kind,
     /// Keys of the `[[port]]`, as in netvmd's file.
     pub port: Map<String, Value>,
     /// Whether only the container's own addresses pass.
@@ -94,6 +96,22 @@ pub struct Config {
     pub valid: Vec<Attachment>,
 }
 
+/// The kinds of ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An interface in the container's namespace.
+    Container,
+    /// A socket in a folder, for a guest or a program in the container.
+    Socket {
+        /// `vhost-user` or `memif`.
+        word: &'static str,
+        folder: PathBuf,
+    },
+}
+
+/// The words of [`Kind::Socket`].
+const SOCKETS: [&str; 2] = ["vhost-user", "memif"];
+
 /// What the runtime fills in for the capabilities that the configuration names.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -102,6 +120,8 @@ pub struct RuntimeConfig {
     pub bandwidth: Bandwidth,
     pub mac: Option<String>,
     pub labels: Map<String, Value>,
+    #[serde(rename = "io.kubernetes.cri.pod-annotations")]
+    pub annotations: Map<String, Value>,
 }
 
 /// A published port.
@@ -162,9 +182,35 @@ impl Config {
         if name.is_empty() || !is_name || name.len() > 200 || name.starts_with('.') {
             return Err(wrong("name", "must be 1 to 200 letters, digits, `_`, `.` and `-`"));
         }
+        let kind = match text("kind")?.as_deref() {
+            None | Some("container") => Kind::Container,
+            Some(other) => {
+                let Some(word) = SOCKETS.into_iter().find(|word| *word == other) else {
+                    return Err(wrong("kind", "is `container`, `vhost-user` or `memif`"));
+                };
+                let folder = text("socketFolder")?.map(PathBuf::from);
+                let Some(folder) = folder.filter(|folder| folder.is_absolute()) else {
+                    return Err(wrong(
+                        "socketFolder",
+                        "is missing: the folder of the sockets, as an absolute path",
+                    ));
+                };
+                Kind::Socket { word, folder }
+            }
+        };
         let port = object("port")?;
-        let own =
-            ["name", "kind", "namespace", "interface", "mac", "addresses", "gateways", "labels", "publish"];
+        let own = [
+            "name",
+            "kind",
+            "namespace",
+            "interface",
+            "path",
+            "mac",
+            "addresses",
+            "gateways",
+            "labels",
+            "publish",
+        ];
         if let Some(key) = own.into_iter().find(|key| port.contains_key(*key)) {
             return Err(wrong(&format!("port.{key}"), "comes from the runtime: remove it"));
         }
@@ -196,6 +242,7 @@ impl Config {
             name,
             socket,
             data,
+            kind,
             port,
             guard,
             labels,

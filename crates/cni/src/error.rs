@@ -37,15 +37,7 @@ impl CniError {
     pub fn to_json(&self, version: &str) -> Value {
         json!({ "cniVersion": version, "code": self.code, "msg": self.message, "details": self.details })
     }
-
-    /// Whether netvmd answers, but knows no such port.
-    pub const fn is_unknown_port(&self) -> bool {
-        self.code == UNKNOWN_PORT
-    }
 }
-
-/// Our own: netvmd has no such port.
-const UNKNOWN_PORT: u32 = 101;
 
 /// What is wrong, without warnings about what runs already.
 fn errors(error: &ApiError) -> impl Iterator<Item = &Diagnostic> {
@@ -59,7 +51,6 @@ impl From<ClientError> for CniError {
             _ => String::new(),
         };
         let code = match &error {
-            ClientError::Refused { status: 404, .. } => UNKNOWN_PORT,
             ClientError::Refused { status: 422, .. } => Code::InvalidConfig as u32,
             ClientError::Refused { status: 409 | 503, .. } => Code::TryAgainLater as u32,
             ClientError::NotRunning { .. } => Code::NotAvailable as u32,

@@ -1,10 +1,11 @@
 //! The port of an attachment, as netvmd's configuration writes it.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Bandwidth, Config, Environment, PortMapping};
+use crate::config::{Bandwidth, Config, Environment, Kind, PortMapping};
 use crate::error::{CniError, Code};
 use crate::ipam::Addresses;
 
@@ -12,6 +13,8 @@ use crate::ipam::Addresses;
 const NAME_BYTES: usize = 32;
 /// Smallest burst that netvmd accepts without a word: a GSO packet of 64 KB.
 const MIN_BURST: u64 = 600_000;
+/// Annotations of pods that become labels: `label.netvm.io/app`, as CNI knows no labels of pods.
+const LABEL_ANNOTATIONS: &str = "label.netvm.io/";
 /// The arguments of runtimes that become labels.
 const LABELS: [(&str, &str); 2] = [("K8S_POD_NAME", "pod"), ("K8S_POD_NAMESPACE", "namespace")];
 
@@ -19,16 +22,24 @@ const LABELS: [(&str, &str); 2] = [("K8S_POD_NAME", "pod"), ("K8S_POD_NAMESPACE"
 pub fn toml(config: &Config, environment: &Environment, given: &Addresses) -> Result<String, CniError> {
     let mut port = Map::new();
     port.insert("name".to_owned(), name(config, environment).into());
-    port.insert("kind".to_owned(), "container".into());
-    port.insert("namespace".to_owned(), environment.namespace.as_str().into());
-    port.insert("interface".to_owned(), environment.interface.as_str().into());
-    if let Some(mac) = config.runtime.mac.as_deref().or_else(|| environment.argument("MAC")) {
-        port.insert("mac".to_owned(), mac.into());
-    }
     let addresses: Vec<&str> = given.ips.iter().map(|ip| ip.address.as_str()).collect();
-    if !addresses.is_empty() {
-        port.insert("addresses".to_owned(), json!(addresses));
-        port.insert("gateways".to_owned(), json!(gateways(given)?));
+    match (&config.kind, socket(config, environment)) {
+        (Kind::Socket { word, .. }, Some(path)) => {
+            port.insert("kind".to_owned(), (*word).into());
+            port.insert("path".to_owned(), path.display().to_string().into());
+        }
+        _ => {
+            port.insert("kind".to_owned(), "container".into());
+            port.insert("namespace".to_owned(), environment.namespace.as_str().into());
+            port.insert("interface".to_owned(), environment.interface.as_str().into());
+            if let Some(mac) = config.runtime.mac.as_deref().or_else(|| environment.argument("MAC")) {
+                port.insert("mac".to_owned(), mac.into());
+            }
+            if !addresses.is_empty() {
+                port.insert("addresses".to_owned(), json!(addresses));
+                port.insert("gateways".to_owned(), json!(gateways(given)?));
+            }
+        }
     }
     port.insert("forward".to_owned(), json!({ "normal": true }));
     if config.guard && !addresses.is_empty() {
@@ -48,6 +59,12 @@ pub fn toml(config: &Config, environment: &Environment, given: &Addresses) -> Re
     port.extend(config.port.clone());
     let wrong = |error: toml::ser::Error| CniError::new(Code::InvalidConfig, format!("`port`: {error}"));
     toml::to_string(&json!({ "port": [port] })).map_err(wrong)
+}
+
+/// The socket of an attachment whose port has one: a guest, or a program in the container, connects to it.
+pub fn socket(config: &Config, environment: &Environment) -> Option<PathBuf> {
+    let Kind::Socket { folder, .. } = &config.kind else { return None };
+    Some(folder.join(format!("{}.sock", name(config, environment))))
 }
 
 /// A name that people know the container by, and that no other attachment has.
@@ -135,6 +152,11 @@ fn labels(config: &Config, environment: &Environment) -> Map<String, Value> {
         }
     }
     labels.extend(config.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())));
+    let annotations = config.runtime.annotations.iter();
+    let of_annotation = |(key, value): (&String, &Value)| {
+        Some((key.strip_prefix(LABEL_ANNOTATIONS)?.to_owned(), value.clone()))
+    };
+    labels.extend(annotations.filter_map(of_annotation));
     labels.extend(config.runtime.labels.clone());
     labels
 }
@@ -177,6 +199,7 @@ mod tests {
             r#","port":{"vlan":{"access":7}},"labels":{"app":"web"},"runtimeConfig":{"mac":"02:00:00:00:00:09",
             "portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":0,"containerPort":1},
             {"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"::1"},{"hostPort":1,"containerPort":2,"hostIP":"0.0.0.0"}],
+            "io.kubernetes.cri.pod-annotations":{"label.netvm.io/tier":"none","label.netvm.io/part":"a","other":"b"},
             "bandwidth":{"ingressRate":1000000,"ingressBurst":8,"egressRate":2000000,"egressBurst":2147483647},"labels":{"tier":"front"}}"#,
         );
         let text = toml(&config, &environment(), &given()).unwrap();
@@ -193,7 +216,9 @@ mod tests {
             (Some(7), Some("02:00:00:00:00:09"))
         );
         let label = |key: &str| port["labels"][key].as_str().unwrap().to_owned();
-        assert_eq!(["network", "pod", "app", "tier"].map(label), ["pods", "web.front", "web", "front"]);
+        let keys = ["network", "pod", "app", "tier", "part"];
+        assert_eq!(keys.map(label), ["pods", "web.front", "web", "front", "a"]);
+        assert!(port["labels"].get("other").is_none());
         let name = port["name"].as_str().unwrap();
         assert!(name.starts_with("web-front-") && name.len() <= NAME_BYTES, "{name}");
         let other = Environment { interface: "net1".to_owned(), ..environment() };
@@ -219,6 +244,8 @@ mod tests {
             (r#"{"cniVersion":"1.0.0","name":"../a"}"#, 7),
             (r#"{"cniVersion":"1.0.0","name":"a","port":{"name":"x"}}"#, 7),
             (r#"{"cniVersion":"1.0.0","name":"a","labels":{"x":1}}"#, 7),
+            (r#"{"cniVersion":"1.0.0","name":"a","kind":"tap"}"#, 7),
+            (r#"{"cniVersion":"1.0.0","name":"a","kind":"memif","socketFolder":"x"}"#, 7),
             (r#"{"cniVersion":"1.0.0","name":"a","ipam":{"type":"../host-local"}}"#, 7),
             (r#"{"cniVersion":"1.0.0","name":"a","runtimeConfig":{"portMappings":1}}"#, 7),
         ] {

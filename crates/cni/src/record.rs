@@ -89,13 +89,28 @@ pub fn write(config: &Config, environment: &Environment, record: &Record) -> Res
     write().map_err(|error| failed(&path, &error))
 }
 
-/// Removes it, if there is one, and its lock last, which the caller holds.
+/// The file of a record that is there, as netvmd finds it.
+pub fn lease(config: &Config, environment: &Environment) -> Result<PathBuf, CniError> {
+    let path = path(config, environment);
+    fs::canonicalize(&path).map_err(|error| failed(&path, &error))
+}
+
+/// Removes it, if there is one.
 pub fn remove(config: &Config, environment: &Environment) -> Result<(), CniError> {
     let path = path(config, environment);
     // `new` is of a write that was interrupted.
-    for path in [path.with_extension("new"), path.clone(), path.with_extension("lock")] {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, &error)),
+    remove_files(&[path.with_extension("new"), path])
+}
+
+/// Removes the lock, which the caller holds.
+pub fn unlock(config: &Config, environment: &Environment) -> Result<(), CniError> {
+    remove_files(&[path(config, environment).with_extension("lock")])
+}
+
+fn remove_files(paths: &[PathBuf]) -> Result<(), CniError> {
+    for path in paths {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(path, &error)),
             _ => {}
         }
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, Environment};
 use crate::ipam::Addresses;
+use crate::port;
 
 /// The result: the interface and its addresses, behind those of plug-ins before this one.
 pub fn of(config: &Config, environment: &Environment, mac: Option<&str>, given: &Addresses) -> Value {
@@ -13,11 +14,13 @@ pub fn of(config: &Config, environment: &Environment, mac: Option<&str>, given: 
         |result: &Value, key: &str| result.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let mut interfaces = list(&result, "interfaces");
     let at = interfaces.len();
-    interfaces.push(json!({
-        "name": environment.interface,
-        "mac": mac.unwrap_or_default(),
-        "sandbox": environment.namespace,
-    }));
+    let mut own = json!({ "name": environment.interface });
+    match port::socket(config, environment) {
+        Some(path) => own["socketPath"] = path.display().to_string().into(),
+        None => own["mac"] = mac.unwrap_or_default().into(),
+    }
+    own["sandbox"] = environment.namespace.as_str().into();
+    interfaces.push(own);
     let mut ips = list(&result, "ips");
     ips.extend(given.ips.iter().map(|ip| {
         let mut entry = json!({ "address": ip.address, "interface": at });

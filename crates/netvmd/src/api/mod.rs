@@ -254,7 +254,7 @@ impl From<LivePortError> for Failure {
             LivePortError::Config(error) => return ApplyError::Config(error).into(),
             LivePortError::Apply(error) => return error.into(),
             LivePortError::Gone(error) => return error.into(),
-            LivePortError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            LivePortError::Name(_) | LivePortError::Shared { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             LivePortError::Unknown { .. } => StatusCode::NOT_FOUND,
             LivePortError::State(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };

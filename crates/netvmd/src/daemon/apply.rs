@@ -228,6 +228,22 @@ impl Daemon {
         Ok(())
     }
 
+    /// Makes a change of ports and rules, which concerns neither NFs, VMs nor routers, or undoes it if it fails.
+    pub(super) async fn change_ports(&self, running: &Host, host: &Host) -> Result<(), ApplyError> {
+        let _expedited = self.routers().expedite(&host.routers);
+        if let Err(error) = self.rules.apply_ports(host).await {
+            let error = match self.rules.apply_ports(running).await {
+                Ok(()) => error,
+                Err(undo) => ApplyError::NotUndone { error: Box::new(error), undo: Box::new(undo) },
+            };
+            self.engine.events().push(EventKind::NotApplied, "", format!("not applied: {error}"));
+            return Err(error);
+        }
+        self.routers().settle(host).await;
+        self.note_applied();
+        Ok(())
+    }
+
     /// A configuration has come into force.
     fn note_applied(&self) {
         self.applied.notify_one();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use netvm_api::{AddPort, AddedPort, Diagnostic, EventKind, LivePortInfo, RemovePort};
-use netvm_config::{ConfigError, Fragment, Loaded};
+use netvm_config::{ConfigError, Finding, Fragment, Kind, Loaded};
 use netvm_model::{Action, Ends, Host, PortConfig, PortId, Rule, Selection};
 use tokio::time::Instant;
 
@@ -31,6 +31,14 @@ pub enum LivePortError {
          container"
     )]
     Name(&'static str),
+    /// Another port on the switch has its address, which would lose packets.
+    #[error("{message}: {remedy}")]
+    Shared {
+        /// Which port and which address.
+        message: String,
+        /// What would help.
+        remedy: String,
+    },
     /// There is no such port.
     #[error("no port `{id}` of `{owner}`: `netvm port live` lists the ports beside the configuration file")]
     Unknown {
@@ -57,7 +65,7 @@ impl Daemon {
     /// [`LivePortError`]; nothing has changed.
     pub(crate) async fn add_port(&self, request: AddPort) -> Result<AddedPort, LivePortError> {
         let started = Instant::now();
-        let AddPort { owner, mut id, toml } = request;
+        let AddPort { owner, mut id, toml, lease } = request;
         if id.is_empty() {
             id = netvm_config::fragment("the port", &toml, "live")?.port;
         }
@@ -67,13 +75,17 @@ impl Daemon {
                 return Err(LivePortError::Name(name));
             }
         }
+        // One that netvmd does not see, such as of another mount namespace, would end with its next start.
+        let lease = blocking(move || lease.filter(|lease| lease.exists())).await;
         let _changing = self.changing.lock().await;
         let running = self.running().await?;
         let before = self.configuration.live().all();
         let known = before.ports.iter().find(|port| port.is(&owner, &id));
         let number = known.map_or(before.next, |known| known.number);
         let fragment = netvm_config::fragment("the port", &toml, &format!("live.{number}"))?;
-        if let Some(known) = known.filter(|known| known.toml == fragment.toml && known.problem.is_none()) {
+        if let Some(known) = known
+            .filter(|known| known.toml == fragment.toml && known.lease == lease && known.problem.is_none())
+        {
             let message = format!("port {} of {owner} is there already", known.port);
             let port = self.live_port(&running, known).await?;
             return Ok(AddedPort { message, port, warnings: Vec::new(), took_ms: milliseconds(started) });
@@ -82,7 +94,7 @@ impl Daemon {
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let Fragment { port, rules, toml } = fragment;
         let problem = None;
-        let added = LivePort { owner, id, number, created_at, port, rules, toml, problem };
+        let added = LivePort { owner, id, number, created_at, port, rules, toml, lease, problem };
         let mut after = before.clone();
         after.next = after.next.max(number + 1);
         match after.ports.iter_mut().find(|port| port.number == number) {
@@ -90,7 +102,7 @@ impl Daemon {
             None => after.ports.push(added.clone()),
         }
         let text = before.file_text(&running);
-        let (host, mut warnings) = self.apply_live(&running, text, after).await?;
+        let (host, mut warnings) = self.apply_live(&running, text, after, &added.title()).await?;
         // What runs is written with every key, and has been warned of before.
         warnings.retain(|warning| warning.file == added.title());
         let LivePort { owner, port, .. } = &added;
@@ -120,10 +132,29 @@ impl Daemon {
             rest.rules.retain_mut(|rule| keeps_without(rule, port.id));
         }
         let text = netvm_config::to_toml_of(&running, rest);
-        self.apply_live(&running, text, after).await?;
+        self.apply_live(&running, text, after, "").await?;
         let message = format!("port {} of {owner} removed", removed.port);
         self.engine.events().push(EventKind::PortRemoved, &removed.port, message.clone());
         Ok(message)
+    }
+
+    /// Removes the ports whose owner has removed their lease.
+    ///
+    /// # Errors
+    /// The first port that was not removed; the others are.
+    pub(crate) async fn end_leases(&self) -> Result<(), LivePortError> {
+        let ports = self.configuration.live().all().ports;
+        let ended = blocking(move || ports.into_iter().filter(LivePort::has_ended).collect::<Vec<_>>()).await;
+        let mut outcome = Ok(());
+        for LivePort { owner, id, .. } in ended {
+            match self.remove_port(RemovePort { owner, id }).await {
+                Ok(message) => tracing::info!("{message}: its owner has ended it while netvmd did not run"),
+                // Its owner was faster.
+                Err(LivePortError::Unknown { .. }) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
     }
 
     /// All ports beside the configuration file.
@@ -139,22 +170,30 @@ impl Daemon {
         Ok(infos)
     }
 
-    /// Puts a configuration with these live ports in force, and records them.
+    /// Puts a configuration with these live ports in force, and records them. `added`: what errors call the port that
+    /// is new, if there is one.
     async fn apply_live(
         &self,
         running: &Arc<Host>,
         text: String,
         live: LiveSet,
+        added: &str,
     ) -> Result<(Host, Vec<Diagnostic>), LivePortError> {
         let beside = Beside { running, live, keeps: true, is_file: false };
         let (Loaded { mut host, warnings }, live) = self.configuration.parse(RUNNING, &text, beside).await?;
+        let is_shared = |warning: &&Finding| warning.kind() == Kind::SharedAddress && warning.file() == added;
+        if let Some(shared) = warnings.iter().find(is_shared) {
+            let remedy = shared.remedy().unwrap_or_default().to_owned();
+            return Err(LivePortError::Shared { message: shared.message().to_owned(), remedy });
+        }
         netvm_model::assign_ids(&mut host, Some(running));
-        let plan = netvm_config::plan(running, &host);
-        self.change(running, &host, &plan).await?;
+        // The disk may be slow, so the record is written meanwhile.
         let configuration = Arc::clone(&self.configuration);
-        if let Err(error) = blocking(move || configuration.live().save(live)).await {
-            let undo = netvm_config::plan(&host, running);
-            self.change(&Arc::new(host), running, &undo).await?;
+        let record = blocking(move || configuration.live().prepare(live));
+        let (changed, record) = tokio::join!(self.change_ports(running, &host), record);
+        changed?;
+        if let Err(error) = record.and_then(|record| self.configuration.live().save(record)) {
+            self.change_ports(&host, running).await?;
             return Err(LivePortError::State(error));
         }
         Ok((host, warnings.iter().map(Diagnostic::from).collect()))

@@ -211,6 +211,26 @@ impl Rules {
         Ok(self.engine.call(move |engine| engine.apply_tolerant(host, policy)).await??)
     }
 
+    /// As [`Rules::apply`], for a change of few ports and rules: as an overlay on the compiled rules, if that is
+    /// possible.
+    pub(super) async fn apply_ports(&self, host: &Host) -> Result<(), ApplyError> {
+        let Running { compiler, policy, .. } = self.engine.call(Running::of).await?;
+        let mut changed = host.clone();
+        self.conditions.settle(&mut changed);
+        let changed = Arc::new(changed);
+        let overlay = {
+            let changed = Arc::clone(&changed);
+            blocking(move || compiler.change(&changed, &policy)).await
+        };
+        let Some(overlay) = overlay else { return self.apply(host).await };
+        if overlay.changes() >= URGENT {
+            self.urgent.notify_one();
+        }
+        self.engine.call(move |engine| engine.apply_tolerant(changed, Arc::new(overlay))).await??;
+        self.changed.notify_one();
+        Ok(())
+    }
+
     /// As [`Rules::apply`], for the first configuration: ports that cannot be opened stay closed.
     pub(super) async fn apply_first(&self, host: &Host) -> Result<(), ApplyError> {
         let (host, policy) = self.compile(host).await?;

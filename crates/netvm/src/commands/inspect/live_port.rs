@@ -15,7 +15,7 @@ pub async fn live_port(client: &Client, output: &Output, command: PortCommand) -
             show(&ports, output, |ports| draw(ports, output))
         }
         PortCommand::Add { lines, owner, id } => {
-            let port = AddPort { owner, id: id.unwrap_or_default(), toml: lines.join("\n") };
+            let port = AddPort { owner, id: id.unwrap_or_default(), toml: lines.join("\n"), lease: None };
             let added = client.add_port(&port).await?;
             if output.json {
                 return output.value(&added);

@@ -2,7 +2,7 @@
 //! as `unconfirmed.json`.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -135,11 +135,22 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
 
 /// Replaces a file atomically. Only its owner can read it, because configurations may hold secrets.
 pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    replace(path, write_beside(path, value)?)
+}
+
+/// Writes what is to replace a file, on the disk beside it.
+pub(super) fn write_beside<T: Serialize>(path: &Path, value: &T) -> io::Result<NamedTempFile> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = NamedTempFile::new_in(folder)?;
+    let mut file = BufWriter::new(NamedTempFile::new_in(folder)?);
     serde_json::to_writer(&mut file, value)?;
+    let file = file.into_inner()?;
     file.as_file().sync_all()?;
-    file.persist(path).map(drop).map_err(|failed| failed.error)
+    Ok(file)
+}
+
+/// Replaces a file by one that was written beside it.
+pub(super) fn replace(path: &Path, by: NamedTempFile) -> io::Result<()> {
+    by.persist(path).map(drop).map_err(|failed| failed.error)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use netvm_config::{ConfigError, Loaded, Part};
 use netvm_model::Host;
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use super::history;
 use crate::runtime::lock;
@@ -33,6 +34,9 @@ pub(crate) struct LivePort {
     pub(crate) rules: Vec<String>,
     /// Its tables.
     pub(crate) toml: String,
+    /// The file without which it goes when netvmd starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<PathBuf>,
     /// Why it is not in force: it contradicts the file, or a port added before.
     #[serde(skip)]
     pub(crate) problem: Option<String>,
@@ -42,6 +46,11 @@ impl LivePort {
     /// Its name in errors.
     pub(crate) fn title(&self) -> String {
         format!("live port {} of {}", self.port, self.owner)
+    }
+
+    /// Whether its owner has removed its lease; not if that cannot be known.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.try_exists().is_ok_and(|exists| !exists))
     }
 
     pub(crate) fn is(&self, owner: &str, id: &str) -> bool {
@@ -65,13 +74,16 @@ impl Default for LiveSet {
 }
 
 impl LiveSet {
-    /// Those of a state directory; none if it has no record.
+    /// Those of a state directory, but for ports whose owner has removed their lease; none if it has no record.
     ///
     /// # Errors
     /// The record cannot be read, or a later netvmd has written it.
     pub(super) fn read(state_dir: &Path) -> io::Result<Self> {
         match history::read::<Self>(&state_dir.join(FILE)) {
-            Ok(set) if set.version == VERSION => Ok(set),
+            Ok(mut set) if set.version == VERSION => {
+                set.ports.retain(|port| !port.has_ended());
+                Ok(set)
+            }
             Ok(set) => Err(io::Error::other(format!("it has version {} of its form", set.version))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error),
@@ -141,6 +153,13 @@ impl LiveSet {
     }
 }
 
+/// Ports that are on the disk, but not yet the record.
+#[derive(Debug)]
+pub(crate) struct PreparedSet {
+    file: NamedTempFile,
+    set: LiveSet,
+}
+
 /// The record.
 #[derive(Debug)]
 pub(crate) struct LivePorts {
@@ -175,12 +194,21 @@ impl LivePorts {
         *lock(&self.set) = set;
     }
 
-    /// Saves those of the state directory anew.
+    /// Writes a new record beside the one of the state directory, which [`LivePorts::save`] replaces by it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn prepare(&self, set: LiveSet) -> io::Result<PreparedSet> {
+        Ok(PreparedSet { file: history::write_beside(&self.path, &set)?, set })
+    }
+
+    /// Replaces the record.
     ///
     /// # Errors
     /// The kernel's error; the record is as before.
-    pub(crate) fn save(&self, set: LiveSet) -> io::Result<()> {
-        history::write(&self.path, &set)?;
+    pub(crate) fn save(&self, prepared: PreparedSet) -> io::Result<()> {
+        let PreparedSet { file, set } = prepared;
+        history::replace(&self.path, file)?;
         *lock(&self.set) = set;
         Ok(())
     }

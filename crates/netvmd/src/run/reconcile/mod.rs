@@ -17,7 +17,14 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs until the future is dropped.
 pub(super) async fn reconcile(daemon: &Daemon) {
-    tokio::join!(interfaces::follow(daemon), retry(daemon));
+    tokio::join!(interfaces::follow(daemon), retry(daemon), end_leases(daemon));
+}
+
+/// Removes live ports whose owner has ended them since the state directory was read, and before the API was served.
+async fn end_leases(daemon: &Daemon) {
+    if let Err(error) = daemon.end_leases().await {
+        tracing::warn!("ports whose owners have removed their leases stay: {error}");
+    }
 }
 
 async fn retry(daemon: &Daemon) {

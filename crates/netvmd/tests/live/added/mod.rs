@@ -19,7 +19,7 @@ const FILE: &str = "\n[[port]]\nname = \"s\"\nkind = \"source\"\nrate = 1000\nfo
                     \n[[port]]\nname = \"t\"\nkind = \"sink\"\n";
 
 fn request(id: &str, toml: &str) -> String {
-    let request = AddPort { owner: "test".to_owned(), id: id.to_owned(), toml: toml.to_owned() };
+    let request = AddPort { owner: "test".to_owned(), id: id.to_owned(), toml: toml.to_owned(), lease: None };
     serde_json::to_string(&request).unwrap()
 }
 
@@ -140,7 +140,8 @@ fn what_is_wrong_with_a_port_names_the_place_and_changes_nothing() {
         assert!(error.contains(words), "{toml}\n{error}");
     }
     for (owner, id) in [("", "1"), ("a b", "1"), ("test", "a\nb")] {
-        let request = AddPort { owner: owner.to_owned(), id: id.to_owned(), toml: SINK.to_owned() };
+        let request =
+            AddPort { owner: owner.to_owned(), id: id.to_owned(), toml: SINK.to_owned(), lease: None };
         let (status, error) = daemon.post_failing(path::LIVE_PORTS, serde_json::to_string(&request).unwrap());
         assert!(status == 422 && error.message.contains("visible ASCII characters"), "{error:?}");
     }
@@ -250,6 +251,60 @@ fn a_port_is_added_before_its_namespace_exists_and_opens_when_it_does() {
     assert!(host.ip_output("address show dev eth0").contains("10.99.0.2/24"));
     assert_eq!(remove(&daemon, "1").0, 200);
     assert!(host.output_of_ip("link show dev eth0").is_none(), "the interface is gone");
+}
+
+#[test]
+fn a_port_of_each_kind_waits_for_what_it_needs_and_says_so() {
+    if !hosts::are_possible() {
+        return;
+    }
+    let daemon = Daemon::start(&ENGINE);
+    let (xdp, packet) = (Host::absent("wx"), Host::absent("wp"));
+    let interfaces = [xdp.port(), packet.port()];
+    let inside = |name: &str| daemon.folder.0.join(name).display().to_string();
+    std::fs::write(inside("guests"), "").unwrap();
+    for (name, kind, keys, waits_for) in [
+        ("x", "af_xdp", format!("interface = \"{}\"", interfaces[0]), interfaces[0].as_str()),
+        ("p", "af_packet", format!("interface = \"{}\"", interfaces[1]), interfaces[1].as_str()),
+        ("v", "vhost-user", format!("path = \"{}\"", inside("guests/v.sock")), "guests"),
+        ("e", "e1000", format!("path = \"{}\"", inside("guests/e.sock")), "guests"),
+        ("m", "memif", format!("path = \"{}\"", inside("guests/m.sock")), "guests"),
+        ("i", "pcap", format!("input = \"{}\"", inside("guests/in.pcap")), "in.pcap"),
+    ] {
+        let toml = format!("name = \"{name}\"\nkind = \"{kind}\"\n{keys}");
+        let added = add(&daemon, name, &toml);
+        let why = added.port.problem.unwrap_or_default();
+        assert!(why.contains(waits_for) && added.message.contains("it waits: "), "{name}: {}", added.message);
+    }
+    [&xdp, &packet].iter().for_each(|host| host.plug_in_new());
+    std::fs::remove_file(inside("guests")).unwrap();
+    std::fs::create_dir(inside("guests")).unwrap();
+    let empty = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    std::fs::write(inside("guests/new"), empty).unwrap();
+    std::fs::rename(inside("guests/new"), inside("guests/in.pcap")).unwrap();
+    daemon.until("all are open", |daemon| live(daemon).iter().all(|port| port.problem.is_none()));
+    for name in ["x", "p", "v", "e", "m", "i"] {
+        assert_eq!(remove(&daemon, name).0, 200);
+    }
+}
+
+#[test]
+fn a_port_whose_lease_is_gone_goes_when_netvmd_starts() {
+    let daemon = Daemon::start(&ENGINE);
+    let lease = daemon.folder.0.join("lease");
+    std::fs::write(&lease, "").unwrap();
+    for (name, lease) in [("kept", None), ("leased", Some(lease.clone()))] {
+        let (owner, id) = ("test".to_owned(), name.to_owned());
+        let toml = format!("name = \"{name}\"\nkind = \"sink\"");
+        let request = AddPort { owner, id, toml, lease };
+        let _: AddedPort = daemon.post(path::LIVE_PORTS, &serde_json::to_string(&request).unwrap());
+    }
+    let daemon = killed(daemon, &ENGINE);
+    assert_eq!(ports(&daemon), ["kept", "leased"]);
+    std::fs::remove_file(&lease).unwrap();
+    let daemon = killed(daemon, &ENGINE);
+    assert_eq!(ports(&daemon), ["kept"]);
+    assert_eq!(remove(&daemon, "leased").0, 404);
 }
 
 #[test]
