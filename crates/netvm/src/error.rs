@@ -1,5 +1,6 @@
 //! Errors of commands, as the user sees them.
 
+mod docker;
 mod fleet;
 mod import;
 mod new_nf;
@@ -11,6 +12,7 @@ use netvm_api::{ApiError, ClientError, Diagnostic};
 use netvm_config::ConfigError;
 use netvm_wire::{BuildError, NetError};
 
+pub use docker::DockerError;
 pub use fleet::FleetError;
 pub use import::ImportError;
 pub use new_nf::NewNfError;
@@ -79,6 +81,9 @@ pub enum CliError {
         "with --host, packets are written to a file, for at most 1,000,000 packets or 600 seconds: give --write FILE, and no --device, --ring or --buffer"
     )]
     RemoteCapture,
+    /// Docker is not served.
+    #[error(transparent)]
+    Docker(#[from] DockerError),
     /// A certificate was not made.
     #[error(transparent)]
     Cert(#[from] netvm_tls::IssueError),

@@ -104,6 +104,7 @@ async fn ask(command: CliCommand, client: &Client, output: &Output) -> Result<()
         CliCommand::Capture(arguments) => commands::capture(client, output, arguments).await,
         CliCommand::Trace(arguments) => commands::trace(client, output, &arguments).await,
         CliCommand::Mac => commands::addresses(client, output).await,
+        CliCommand::Docker(arguments) => commands::docker(client, output, &arguments).await,
         CliCommand::Mdb => commands::multicast(client, output).await,
         CliCommand::Restart { role } => output.done(&client.restart(&role).await?),
         CliCommand::Stop { yes, purge } => commands::stop(client, output, yes, purge).await,

@@ -25,7 +25,7 @@ pub use cert::{CertCommand, DoctorArgs, PasswdArgs};
 pub use change::{ApplyArgs, ConfigCommand, FleetArgs, FleetCommand};
 pub use connections::{ConnCommand, ConnFilter};
 pub use policy::{FlowCommand, ImportArgs, ImportFormat, PolicyCommand, TraceArgs};
-pub use port::PortCommand;
+pub use port::{DockerArgs, PortCommand};
 pub use router::{AddRouteArgs, LookupArgs, RouterCommand};
 pub use trace::LiveTraceArgs;
 pub use vm::VmCommand;
@@ -198,6 +198,11 @@ pub enum CliCommand {
     /// steps: `netvm trace -n 3 tcp port 443`. `netvm policy trace` says the same of a packet that is not sent. Costs
     /// nothing while it does not run.
     Trace(LiveTraceArgs),
+    /// Serve as a network driver of Docker: containers get ports of netvmd, until a signal ends it
+    ///
+    /// `docker network create -d netvm --subnet 10.78.0.0/24 --gateway 10.78.0.1 shop` then makes a network whose
+    /// containers are on netvmd's switch.
+    Docker(DockerArgs),
     /// Restart every instance of an NF
     Restart {
         /// The NF's role

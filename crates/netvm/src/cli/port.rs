@@ -1,6 +1,8 @@
-//! `netvm port`.
+//! `netvm port` and `netvm docker`: ports that come and go.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 
 use crate::complete::{Names, names};
 
@@ -37,4 +39,18 @@ pub enum PortCommand {
         #[arg(long, value_name = "NAME", default_value = OWNER)]
         owner: String,
     },
+}
+
+/// `netvm docker`.
+#[derive(Debug, Args)]
+pub struct DockerArgs {
+    /// Folder in which Docker looks for plug-ins
+    #[arg(long, value_name = "FOLDER", default_value = "/run/docker/plugins")]
+    pub socket_folder: PathBuf,
+    /// Name of the driver
+    #[arg(long, default_value = "netvm")]
+    pub name: String,
+    /// Folder of what Docker has said of networks and endpoints
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/netvm-docker")]
+    pub state: PathBuf,
 }
