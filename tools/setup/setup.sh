@@ -55,9 +55,11 @@ watch_peers=(prometheus chromium)
 # Clients and servers of the tests of NAT. Where systemd runs, coturn starts a service: systemctl disable --now coturn.
 # shellcheck disable=SC2034
 nat_clients=(coturn stun-client dnsutils iperf3 curl)
-# Runtimes that the tests of the CNI plug-in use if they are there (`./dev check-release` installs them).
+# Runtimes that the tests of the CNI plug-in use if they are there (`./dev check-release` installs them). Where systemd
+# runs, two start services: systemctl disable --now docker containerd.
 # shellcheck disable=SC2034
-container_runtimes=(podman runc)
+container_runtimes=(podman runc docker.io containerd)
+crictl_version=v1.34.0
 # Programs of others that tests make hops of chains of, the switch of the tests of bonds, and the etcd of the tests of
 # fleets. They are unpacked, not installed: Debian's packages start services.
 test_peers=(haproxy suricata openvswitch etcd)
@@ -91,6 +93,16 @@ setup() {
 setup_guests() {
     if qemu-system-x86_64 -device vfio-user-pci,help 2>/dev/null </dev/null | grep -q socket=; then return; fi
     step "QEMU with a vfio-user client" tools/guest/qemu.sh "$target_dir/guest/qemu" </dev/null
+}
+
+# setup_crictl: the client of CRI, which Debian does not have, for the tests of pods; some 60 MB, below the target
+# folder.
+setup_crictl() {
+    local bin
+    bin=$(realpath -m "$target_dir/guest/crictl/bin")
+    if [[ -x $bin/crictl ]] || ! command -v go >/dev/null; then return; fi
+    step "crictl" env GOBIN="$bin" go install "sigs.k8s.io/cri-tools/cmd/crictl@$crictl_version" </dev/null ||
+        note "without crictl, pods are not tested"
 }
 
 # setup_demo: what the demo needs, after saying what that costs.

@@ -1,8 +1,10 @@
 //! The plug-in as runtimes call it, with netvmd, Debian's host-local and network namespaces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod docker;
+mod many;
 mod net;
-mod podman;
+mod runtimes;
 
 use std::io::Write;
 use std::path::Path;
@@ -129,10 +131,80 @@ fn what_fails_has_its_code_and_leaves_nothing() {
     same.config["runtimeConfig"] = json!({ "ips": [taken] });
     assert!(same.bad().1.contains("host-local"), "{:?}", same.bad());
     assert_eq!(net.left(), [1, 1, 1]);
-    net.netvmd.kill().unwrap();
-    net.netvmd.wait().unwrap();
+    net.stop();
     assert_eq!(net.call("STATUS", "", "").bad().0, 50);
-    assert_eq!(net.call("DEL", "cc33", "").bad().0, 50);
+    // DEL does not need netvmd, which removes the port when it starts.
+    assert_eq!(net.call("DEL", "cc33", "").good(), Value::Null);
+    net.start_again();
+    let other = net.call("ADD", "dd44", &other.path()).good();
+    assert_eq!(net.left(), [1, 1, 1], "{other}");
+    let live = net.ports();
+    assert!(live.len() == 1 && live[0].contains("dd44"), "{live:?}");
+}
+
+#[test]
+fn what_goes_wrong_disturbs_no_others() {
+    let Some(net) = Net::start() else { return };
+    let (a, b) = (Namespace::new("wa"), Namespace::new("wb"));
+    net.call("ADD", "first", &a.path()).good();
+    // Two containers with one address, as two IPAM plug-ins gave it.
+    let mut same = net.call("ADD", "second", &b.path());
+    same.config["name"] = "others".into();
+    same.config["ipam"]["dataDir"] = net.path("other-ipam").to_str().unwrap().into();
+    let (code, message) = same.bad();
+    assert!(code == 7 && message.contains("have the same address 10.77.0.2"), "{code} {message}");
+    assert_eq!(net.left(), [1, 1, 1]);
+    // A namespace that goes between two calls; and its runtime never sends DEL.
+    let gone = Namespace::new("wg");
+    let add = net.call("ADD", "third", &gone.path());
+    let result = add.good();
+    drop(gone);
+    let mut check = Call { command: "CHECK", ..add.clone() };
+    check.config["prevResult"] = result;
+    let says_so =
+        || check.outcome().is_err_and(|error| error["msg"].as_str().unwrap().contains("start the container"));
+    assert!(within(Duration::from_secs(20), says_so), "{:?} {}", check.outcome(), net.log());
+    let (code, message) = add.bad();
+    assert!(code == 4 && message.contains("does not exist"), "{code} {message}");
+    let mut last = net.call("ADD", "last", &b.path());
+    // A label that no rule names, and rules whose labels no port has, are no mistakes.
+    last.config["labels"] = json!({ "app": "nobody" });
+    last.good();
+    assert!(
+        within(Duration::from_secs(10), || b.succeeds("busybox ping -c 1 -W 1 10.77.0.2")),
+        "{}",
+        net.log()
+    );
+    assert_eq!(net.left(), [3, 3, 3]);
+    net.keep_only(&["first"]);
+    assert_eq!(net.left(), [1, 1, 1]);
+}
+
+/// A network of sockets: the result says where they are.
+#[test]
+fn guests_and_programs_get_sockets() {
+    let Some(net) = Net::start() else { return };
+    let namespace = Namespace::new("so");
+    for (kind, id) in [("vhost-user", "guest"), ("memif", "program")] {
+        let mut add = net.call("ADD", id, &namespace.path());
+        add.config["kind"] = kind.into();
+        add.config["socketFolder"] = net.path("sockets").to_str().unwrap().into();
+        let result = add.good();
+        let interface = &result["interfaces"][0];
+        let path = interface["socketPath"].as_str().unwrap();
+        assert!(
+            Path::new(path).exists() && path.starts_with(net.path("sockets").to_str().unwrap()),
+            "{result}"
+        );
+        assert_eq!((&interface["name"], interface.get("mac")), (&json!("eth0"), None));
+        assert_eq!(add.good(), result);
+        let mut check = Call { command: "CHECK", ..add.clone() };
+        check.config["prevResult"] = result.clone();
+        check.good();
+        Call { command: "DEL", ..add }.good();
+        assert!(!Path::new(path).exists(), "{path}");
+    }
+    assert_eq!(net.left(), [0, 0, 0]);
 }
 
 #[test]

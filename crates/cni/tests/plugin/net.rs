@@ -139,14 +139,21 @@ impl Net {
         Some(net)
     }
 
-    pub fn launch(folder: &Path) -> Child {
+    fn launch(folder: &Path) -> Child {
         let mut command = Command::new(Path::new(PLUGIN).with_file_name("netvmd"));
         command.arg("--config").arg(folder.join("host.toml")).arg("--run-dir").arg(folder.join("run"));
         let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
         command.stdin(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
-    fn until_served(&self) {
+    /// What is recorded of each port that netvmd has added.
+    pub fn ports(&self) -> Vec<String> {
+        let text = std::fs::read(self.path("run/state/live.json")).unwrap_or_default();
+        let live: Value = serde_json::from_slice(&text).unwrap_or_else(|_| json!({ "ports": [] }));
+        live["ports"].as_array().unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    pub fn until_served(&self) {
         let status = self.call("STATUS", "x", "");
         assert!(within(Duration::from_secs(30), || status.outcome().is_ok()), "{}", self.log());
     }
@@ -171,10 +178,24 @@ impl Net {
 
     /// Kills netvmd and starts it again.
     pub fn restart(&mut self) {
+        self.stop();
+        self.start_again();
+    }
+
+    /// Kills netvmd.
+    pub fn stop(&mut self) {
         self.netvmd.kill().unwrap();
         self.netvmd.wait().unwrap();
-        self.netvmd = Self::launch(self.folder.path());
+    }
+
+    pub fn start_again(&mut self) {
+        self.launch_again();
         self.until_served();
+    }
+
+    /// Starts it, and does not wait until it serves requests.
+    pub fn launch_again(&mut self) {
+        self.netvmd = Self::launch(self.folder.path());
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -214,15 +235,8 @@ impl Net {
             entries.filter(|entry| is_one(&entry.file_name().to_string_lossy())).count()
         };
         let is_address = |name: &str| name.starts_with("10.");
-        let ports: Value =
-            serde_json::from_slice(&std::fs::read(self.path("run/state/live.json")).unwrap_or_default())
-                .unwrap_or_else(|_| json!({ "ports": [] }));
         let is_record = |name: &str| name.ends_with(".json");
-        [
-            files("records/pods", &is_record),
-            files("ipam/pods", &is_address),
-            ports["ports"].as_array().unwrap().len(),
-        ]
+        [files("records/pods", &is_record), files("ipam/pods", &is_address), self.ports().len()]
     }
 }
 
