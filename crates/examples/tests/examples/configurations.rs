@@ -47,6 +47,22 @@ fn traced_steps(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn two_tiers() {
+    run(
+        "two-tiers",
+        &["netvm-monitor"],
+        &[
+            "client connects to 203.0.113.2 port 8080: hello from web",
+            "web connects to 10.77.0.3 port 6379: hello from db",
+            "client does not connect to 10.77.0.3 port 6379",
+            "web2 connects to 10.77.0.3 port 6379: hello from db",
+            "web2 does not connect to 10.77.0.3 port 6379",
+            "packets between the tiers pass the monitor",
+        ],
+    );
+}
+
+#[test]
 fn transparent_firewall() {
     run(
         "transparent-firewall",
