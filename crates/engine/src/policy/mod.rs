@@ -108,7 +108,8 @@ impl Policy {
     fn lookup(&self, side: Side) -> Option<&Lookup> {
         match side {
             Side::Ingress { from } => Some(&self.ingress(from)?.lookup),
-            Side::Egress { from, to } => self.egress(to)?.lookup(from),
+            // A port that it does not know has no class.
+            Side::Egress { from, to } => self.ingress(from).and(self.egress(to))?.lookup(from),
         }
     }
 
