@@ -231,6 +231,22 @@ fn rules_by_label_follow_ports_and_rules_come_and_go_with_their_port() {
     daemon.until("packets are dropped", |daemon| dropped(daemon) > stopped);
 }
 
+/// The rule is as before when the port comes, but it is not for this one.
+#[test]
+fn a_port_without_what_a_rule_selects_is_free_of_it_at_once() {
+    let rule = "\n[[rule]]\nname = \"others\"\nfrom = { label = \"!app\" }\nto = \"t\"\ndrop = true\n";
+    let daemon = Daemon::start(&format!("{}{FILE}{rule}", *ENGINE));
+    daemon
+        .until("packets are dropped", |daemon| daemon.get::<PolicyInfo>(path::POLICY).rules[0].packets > 100);
+    assert_eq!(port(&daemon, "t").tx_packets, 0);
+    add(
+        &daemon,
+        "1",
+        "name = \"web\"\nkind = \"source\"\nrate = 1000\nforward = { out = \"t\" }\nlabels = { app = \"web\" }",
+    );
+    daemon.until("packets pass", |daemon| port(daemon, "t").tx_packets > 100);
+}
+
 #[test]
 fn a_port_is_added_before_its_namespace_exists_and_opens_when_it_does() {
     if !hosts::are_possible() {
