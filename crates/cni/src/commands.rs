@@ -168,10 +168,10 @@ impl Command {
         ipam::check(config, environment).await
     }
 
-    /// Whether netvmd can add ports now.
+    /// Whether netvmd can add ports now, and the IPAM plug-in can give addresses.
     pub async fn status(&self) -> Result<(), CniError> {
         self.client.status().await?;
-        Ok(())
+        ipam::status(&self.config, &self.environment).await
     }
 
     /// Removes the attachments of this network that the runtime does not know, and what killed commands have left.
@@ -187,7 +187,8 @@ impl Command {
         all.extend(
             record::all(&self.config).into_iter().filter(|one| !all.contains(one)).collect::<Vec<_>>(),
         );
-        let mut failed = Ok(());
+        // What the plug-in knows, and no record does.
+        let mut failed = ipam::collect_garbage(&self.config, &self.environment).await;
         for stale in all.into_iter().filter(|one| !self.config.valid.contains(one)) {
             let Attachment { container, interface } = stale;
             let environment =

@@ -16,6 +16,8 @@ use crate::error::{CniError, Code};
 
 /// The version that older plug-ins, such as those of Debian 12, speak too. What they say is the same as in 1.1.
 const VERSION: &str = "1.0.0";
+/// The version that has STATUS and GC.
+const LATEST: &str = "1.1.0";
 /// Most bytes of an answer.
 const MAX_ANSWER: usize = 1 << 20;
 
@@ -71,6 +73,28 @@ pub async fn check(config: &Config, environment: &Environment) -> Result<(), Cni
     run(config, environment, "CHECK").await.map(drop)
 }
 
+/// Whether the plug-in can give addresses, as far as it speaks the version that has this command.
+pub async fn status(config: &Config, environment: &Environment) -> Result<(), CniError> {
+    run_latest(config, environment, "STATUS").await
+}
+
+/// Has the plug-in take back the addresses of attachments that the runtime does not know, as far as it speaks the
+/// version that has this command.
+pub async fn collect_garbage(config: &Config, environment: &Environment) -> Result<(), CniError> {
+    run_latest(config, environment, "GC").await
+}
+
+/// Runs a command of the last version, if the plug-in speaks that.
+async fn run_latest(config: &Config, environment: &Environment, command: &str) -> Result<(), CniError> {
+    let Some(answer) = run(config, environment, "VERSION").await? else { return Ok(()) };
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let versions = answer.get("supportedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
+    if versions.iter().any(|version| version == LATEST) {
+        run(config, environment, command).await?;
+    }
+    Ok(())
+}
+
 /// The plug-in's program; `None` if the network has no plug-in.
 pub fn find(config: &Config, environment: &Environment) -> Result<Option<PathBuf>, CniError> {
     let Some(kind) = &config.ipam else { return Ok(None) };
@@ -87,7 +111,8 @@ pub fn find(config: &Config, environment: &Environment) -> Result<Option<PathBuf
 async fn run(config: &Config, environment: &Environment, command: &str) -> Result<Option<Vec<u8>>, CniError> {
     let (Some(kind), Some(program)) = (&config.ipam, find(config, environment)?) else { return Ok(None) };
     let mut input = config.raw.clone();
-    if config.version == "1.1.0" {
+    let is_latest = ["STATUS", "GC"].contains(&command);
+    if config.version == LATEST && !is_latest {
         input.insert("cniVersion".to_owned(), VERSION.into());
     }
     if command != "CHECK" {

@@ -63,7 +63,7 @@ impl Driver {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    fn endpoint(&self, request: &str, endpoint: &str, more: Value) -> Value {
+    fn endpoint(&self, request: &str, endpoint: &str, more: &Value) -> Value {
         let mut body = json!({ "NetworkID": "n1", "EndpointID": endpoint });
         body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         self.ask(&format!("NetworkDriver.{request}"), &body)
@@ -96,9 +96,9 @@ fn docker_creates_joins_and_leaves_across_kills() {
     for (endpoint, address, sandbox) in
         [("e1", "10.77.0.2/24", a.path()), ("e2", "10.77.0.3/24", format!("/run/netns/{late}"))]
     {
-        let created = driver.endpoint("CreateEndpoint", endpoint, interface(address));
+        let created = driver.endpoint("CreateEndpoint", endpoint, &interface(address));
         assert_eq!(created, json!({ "Interface": {} }));
-        let joined = driver.endpoint("Join", endpoint, json!({ "SandboxKey": sandbox }));
+        let joined = driver.endpoint("Join", endpoint, &json!({ "SandboxKey": sandbox }));
         assert_eq!(joined, json!({ "DisableGatewayService": true }), "{}", net.log());
     }
     assert_eq!(net.ports().len(), 2);
@@ -117,14 +117,14 @@ fn docker_creates_joins_and_leaves_across_kills() {
     assert!(within(Duration::from_secs(20), pings), "{}", net.log());
     // While netvmd does not run, containers end; Docker asks only once.
     net.stop();
-    assert_eq!(driver.endpoint("Leave", "e2", json!({})), done);
-    assert_eq!(driver.endpoint("DeleteEndpoint", "e2", json!({})), done);
-    let error = driver.endpoint("Join", "e1", json!({ "SandboxKey": a.path() }));
+    assert_eq!(driver.endpoint("Leave", "e2", &json!({})), done);
+    assert_eq!(driver.endpoint("DeleteEndpoint", "e2", &json!({})), done);
+    let error = driver.endpoint("Join", "e1", &json!({ "SandboxKey": a.path() }));
     assert!(error["Err"].as_str().is_some_and(|why| why.contains("no netvmd answers")), "{error}");
-    driver.endpoint("CreateEndpoint", "e3", interface("10.77.0.4/24"));
+    driver.endpoint("CreateEndpoint", "e3", &interface("10.77.0.4/24"));
     net.start_again();
     assert_eq!(net.call("STATUS", "", "").good(), Value::Null);
-    let joined = driver.endpoint("Join", "e3", json!({ "SandboxKey": b.path() }));
+    let joined = driver.endpoint("Join", "e3", &json!({ "SandboxKey": b.path() }));
     assert_eq!(joined, json!({ "DisableGatewayService": true }), "{}", net.log());
     assert!(net.ports().len() == 1 && net.ports()[0].contains("e3"), "{:?}", net.ports());
     // What is wrong.
@@ -133,13 +133,13 @@ fn docker_creates_joins_and_leaves_across_kills() {
         ("CreateEndpoint", "../x", json!({}), "no ID"),
         ("Fly", "e1", json!({}), "does not know NetworkDriver.Fly"),
     ] {
-        let error = driver.endpoint(request, endpoint, more);
+        let error = driver.endpoint(request, endpoint, &more);
         assert!(error["Err"].as_str().is_some_and(|why| why.contains(words)), "{error}");
     }
     let mut wrong = interface("10.77.0.5/24");
     wrong["Options"]["netvm.port"] = "forwards = 1".into();
-    driver.endpoint("CreateEndpoint", "e4", wrong);
-    let error = driver.endpoint("Join", "e4", json!({ "SandboxKey": a.path() }));
+    driver.endpoint("CreateEndpoint", "e4", &wrong);
+    let error = driver.endpoint("Join", "e4", &json!({ "SandboxKey": a.path() }));
     assert!(error["Err"].as_str().is_some_and(|why| why.contains("unknown key `forwards`")), "{error}");
     assert_eq!(driver.ask("NetworkDriver.DeleteNetwork", &json!({ "NetworkID": "n1" })), done);
     assert!(net.ports().is_empty());

@@ -180,6 +180,75 @@ fn what_goes_wrong_disturbs_no_others() {
     assert_eq!(net.left(), [1, 1, 1]);
 }
 
+/// An IPAM plug-in of the last version is asked for STATUS and GC, too; host-local of Debian 12 is not.
+#[test]
+fn status_and_gc_are_delegated() {
+    let Some(net) = Net::start() else { return };
+    let namespace = Namespace::new("gc");
+    let folder = net.path("plugins");
+    std::fs::create_dir(&folder).unwrap();
+    let script = "#!/bin/sh\necho $CNI_COMMAND >> ${0%/*}/asked\ncase $CNI_COMMAND in\n\
+                  VERSION) echo '{\"supportedVersions\": [\"1.0.0\", \"1.1.0\"]}';;\nGC) cat >> ${0%/*}/asked;;\n\
+                  STATUS) [ ! -e ${0%/*}/full ] || { echo '{\"code\": 51, \"msg\": \"no addresses\"}'; exit 1; };;\n\
+                  *) exec /usr/lib/cni/host-local;;\nesac\n";
+    let path = folder.join("latest");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let call = |command: &'static str, id: &str| {
+        let mut call = net.call(command, id, &namespace.path());
+        call.config["ipam"]["type"] = "latest".into();
+        call.folders = format!("{}:{}", folder.display(), call.folders);
+        call
+    };
+    call("ADD", "stale").good();
+    call("STATUS", "").good();
+    std::fs::write(folder.join("full"), "").unwrap();
+    assert_eq!(call("STATUS", "").bad().0, 51);
+    let mut collect = call("GC", "");
+    collect.config["cni.dev/valid-attachments"] = json!([{ "containerID": "other", "ifname": "eth0" }]);
+    collect.good();
+    assert_eq!(net.left(), [0, 0, 0]);
+    let asked = std::fs::read_to_string(folder.join("asked")).unwrap();
+    let says = asked.split("GC\n").nth(1).unwrap();
+    assert!(
+        says.contains("valid-attachments") && says.contains("\"other\"") && asked.contains("STATUS"),
+        "{asked}"
+    );
+}
+
+/// A reboot takes all namespaces, and no runtime has said DEL.
+#[test]
+fn after_a_reboot_either_may_start_first() {
+    let Some(mut net) = Net::start() else { return };
+    for (order, is_netvmd_first) in [("n", true), ("r", false)] {
+        let before = Namespace::new(&format!("{order}a"));
+        net.call("ADD", "before", &before.path()).good();
+        net.stop();
+        drop(before);
+        let now = Namespace::new(&format!("{order}b"));
+        let add = net.call("ADD", "now", &now.path());
+        if is_netvmd_first {
+            net.start_again();
+            let log = net.log();
+            assert!(
+                log.contains("closed until this is mended") && log.contains("start the container"),
+                "{log}"
+            );
+            net.keep_only(&[]);
+        } else {
+            assert_eq!(add.bad().0, 50);
+            // The kubelet finds that the pod has ended.
+            net.call("DEL", "before", "").good();
+            net.start_again();
+        }
+        add.good();
+        assert_eq!(net.left(), [1, 1, 1], "{}", net.log());
+        assert!(now.succeeds("ip link show dev eth0"));
+        net.keep_only(&[]);
+        assert_eq!(net.left(), [0, 0, 0]);
+    }
+}
+
 /// A network of sockets: the result says where they are.
 #[test]
 fn guests_and_programs_get_sockets() {

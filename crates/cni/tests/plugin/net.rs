@@ -70,6 +70,8 @@ pub struct Call {
     pub command: &'static str,
     pub container: String,
     pub namespace: String,
+    /// Where plug-ins are.
+    pub folders: String,
     pub config: Value,
 }
 
@@ -81,7 +83,7 @@ impl Call {
             .env("CNI_CONTAINERID", &self.container)
             .env("CNI_NETNS", &self.namespace)
             .env("CNI_IFNAME", "eth0")
-            .env("CNI_PATH", "/usr/lib/cni")
+            .env("CNI_PATH", &self.folders)
             .env("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -216,7 +218,7 @@ impl Net {
 
     pub fn call(&self, command: &'static str, container: &str, namespace: &str) -> Call {
         let (container, namespace) = (container.to_owned(), namespace.to_owned());
-        Call { command, container, namespace, config: self.config() }
+        Call { command, container, namespace, folders: "/usr/lib/cni".to_owned(), config: self.config() }
     }
 
     /// GC with these containers.

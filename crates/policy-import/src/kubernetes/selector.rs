@@ -123,23 +123,23 @@ impl Requirement {
             Operator::Exists => vec![key.to_owned()],
             Operator::DoesNotExist => vec![format!("!{key}")],
         };
-        written.into_iter().filter_map(of).collect()
+        written.iter().filter_map(|one| of(one)).collect()
     }
 }
 
 /// Pods of any namespace.
 pub(super) fn any_namespace() -> Vec<Label> {
-    of("namespace".to_owned()).into_iter().collect()
+    of("namespace").into_iter().collect()
 }
 
 /// Ports of no pod.
 pub(super) fn no_namespace() -> Vec<Label> {
-    of("!namespace".to_owned()).into_iter().collect()
+    of("!namespace").into_iter().collect()
 }
 
 /// Pods of one namespace.
 pub(super) fn in_namespace(name: &str) -> Vec<Label> {
-    of(format!("namespace={name}")).into_iter().collect()
+    of(&format!("namespace={name}")).into_iter().collect()
 }
 
 /// What two lists have in common.
@@ -155,7 +155,7 @@ pub(super) fn both(a: &[Label], b: &[Label]) -> Vec<Label> {
 }
 
 /// All keys and values are checked, so that this is a label.
-fn of(written: String) -> Option<Label> {
+fn of(written: &str) -> Option<Label> {
     written.parse().ok()
 }
 
