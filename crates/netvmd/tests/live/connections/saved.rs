@@ -41,9 +41,12 @@ fn api(daemon: &Daemon) -> Client {
 }
 
 fn save(daemon: &Daemon) -> Vec<u8> {
+    save_selected(daemon, &ConnectionQuery::default())
+}
+
+fn save_selected(daemon: &Daemon, query: &ConnectionQuery) -> Vec<u8> {
     ask(async {
-        let (mut parts, mut file) =
-            (api(daemon).saved_connections(&ConnectionQuery::default()).await.unwrap(), Vec::new());
+        let (mut parts, mut file) = (api(daemon).saved_connections(query).await.unwrap(), Vec::new());
         while let Some(part) = parts.next().await.unwrap() {
             file.extend_from_slice(&part);
         }
@@ -121,6 +124,15 @@ fn downloads_go_on_in_the_next_netvmd_if_their_connections_are_loaded() {
     assert!(open.len() >= DOWNLOADS && open.iter().all(|one| one.port == "client"), "{open:?}");
     let again = load(&second, &file);
     assert!(again.restored == 0 && again.taken >= DOWNLOADS as u64, "{again:?}");
+    // Those of one address, such as a guest's.
+    let of = |address: &str| {
+        let query = ConnectionQuery { address: Some(address.to_owned()), ..ConnectionQuery::default() };
+        load(&second, &save_selected(&second, &query))
+    };
+    assert_eq!(of("10.9.0.3"), RestoredConnections::default());
+    assert!(of("10.9.0.2").taken >= DOWNLOADS as u64);
+    let query = ConnectionQuery { limit: Some(1), ..ConnectionQuery::default() };
+    assert!(ask(api(&second).saved_connections(&query)).is_err());
 
     for (number, download) in downloads.iter_mut().enumerate() {
         assert!(download.wait().unwrap().success(), "download {number}: {}", second.log());

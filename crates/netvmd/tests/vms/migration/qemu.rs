@@ -105,13 +105,13 @@ impl Qemu {
         let stream = connect(&folder.join("qmp.sock"));
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut qemu = Self { child, folder, qmp: BufReader::new(stream) };
-        qemu.command("qmp_capabilities", json!({}));
+        qemu.command("qmp_capabilities");
         qemu
     }
 
     /// The answer to a command.
-    pub fn command(&mut self, command: &str, arguments: Value) -> Value {
-        let line = json!({ "execute": command, "arguments": arguments });
+    pub fn command(&mut self, command: &str) -> Value {
+        let line = json!({ "execute": command });
         self.qmp.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
         loop {
             let mut line = String::new();
@@ -137,7 +137,7 @@ impl Qemu {
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let state = self.command("query-migrate", json!({}));
+            let state = self.command("query-migrate");
             match state["status"].as_str() {
                 Some("completed") => return state,
                 Some("failed" | "cancelled") => panic!("{state}"),
