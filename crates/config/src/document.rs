@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::{ConfigError, sound};
 use crate::syntax::finding::{Findings, Kind, Span};
-use crate::syntax::merge::{self, toml};
+use crate::syntax::merge::{toml, with};
 use crate::syntax::names;
 use crate::syntax::source::Part;
 use crate::to_toml;
@@ -121,11 +121,6 @@ pub(crate) fn read<'a>(findings: &Findings, document: &'a Document) -> Option<De
         all = all.zip(part).map(|(all, part)| with(findings, all, part));
     }
     all.zip(own).map(|(all, own)| with(findings, all, own))
-}
-
-fn with<'a>(findings: &Findings, mut all: DeTable<'a>, part: DeTable<'a>) -> DeTable<'a> {
-    merge::merge(findings, "the file", &mut all, part);
-    all
 }
 
 /// Takes the names of fragments out of a host's file, each with its place.

@@ -14,7 +14,7 @@ use crate::keys::{Routes, Rules};
 use crate::missing::Missing;
 use crate::syntax::file_table::FileTable;
 use crate::syntax::finding::{Finding, Findings};
-use crate::syntax::merge::toml;
+use crate::syntax::merge::{self, toml};
 use crate::syntax::names::{Names, read_rules};
 use crate::syntax::source::Part;
 use crate::syntax::table::{File, Numbered, Reader};
@@ -70,23 +70,25 @@ pub fn parse_parts(
     look_up: impl FnOnce(&Host) -> Vec<Missing>,
 ) -> Result<Loaded, ConfigError> {
     let findings = Findings::of_parts(parts);
-    let texts: Vec<&str> = parts.iter().map(|part| part.text).collect();
-    let text = texts.join("\n");
-    let root = toml(&findings, &text, 0);
+    let root = merge::all(&findings, parts);
     let host = root.and_then(|root| read(&findings, &root, look_up));
     let name = parts.first().map_or("", |part| part.name);
     let (host, warnings) = sound(name, findings, host)?;
     Ok(Loaded { host, warnings })
 }
 
-/// As [`parse`], of a file and its fragments.
+/// As [`parse_on`], of a file and its fragments. An error is called by the name of the text that it is in, also if it
+/// is about something that the machine lacks.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] with everything that is wrong in them.
-pub fn parse_document(document: &Document) -> Result<Loaded, ConfigError> {
+pub fn parse_document(
+    document: &Document,
+    look_up: impl FnOnce(&Host) -> Vec<Missing>,
+) -> Result<Loaded, ConfigError> {
     let findings = Findings::of_parts(&document.parts());
     let root = document::read(&findings, document);
-    let host = root.and_then(|root| read(&findings, &root, |_| Vec::new()));
+    let host = root.and_then(|root| read(&findings, &root, look_up));
     let (host, warnings) = sound(&document.name, findings, host)?;
     Ok(Loaded { host, warnings })
 }

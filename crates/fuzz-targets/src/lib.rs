@@ -24,6 +24,7 @@
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
 //! | [`capture_filter`] | a client that captures | refused, or ends for every packet; a front of a packet decides as the whole does |
 //! | [`route_updates`] | a peer of a routing daemon | every address leads where a linear search says |
+//! | [`config_fragments`] | operators of several hosts | errors lie in one of the texts, or they say the same as one file |
 //! | [`config_parse`], [`rule_files`] | an operator | a printable error, or values that survive the round trip through text |
 #![allow(clippy::expect_used, reason = "a body reports by panicking, and its own set-up must work")]
 
@@ -45,5 +46,5 @@ pub use memif::memif;
 pub use packets::{connections, flow_names, multicast, nat64, neighbours, vxlan, wire_parse};
 pub use routes::route_updates;
 pub use shared::{control_header, nf_descriptors, ring_peer, table};
-pub use text::{config_parse, rule_files};
+pub use text::{config_fragments, config_parse, rule_files};
 pub use vhost_user::{vhost_user, vhost_user_rings};

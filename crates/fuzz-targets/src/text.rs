@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use netvm_config::parse as parse_config;
+use netvm_config::{Document, SharedFragment, parse as parse_config, parse_document};
 use netvm_nf_common::{ConfigError, Lines};
 use netvm_nf_firewall::{Rule, Rules, Subject};
 use netvm_nf_l3_forward::Routes;
@@ -30,6 +30,45 @@ pub fn config_parse(data: &[u8]) {
             assert_eq!(again.host, loaded.host);
             assert_eq!(netvm_config::to_toml(&again.host), written);
             assert!(netvm_config::plan(&loaded.host, &again.host).changes.is_empty());
+        }
+    }
+}
+
+/// Merges a host's file with fragments, which form feeds separate. What is wrong has a place in one of the texts; what
+/// is right is also right as one file, and says the same.
+pub fn config_fragments(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut texts = text.splitn(4, '\u{c}');
+    let own = texts.next().unwrap_or_default();
+    let names = ["a", "b", "c"];
+    let fragments = names.iter().zip(texts).map(|(name, text)| SharedFragment {
+        key: (*name).to_owned(),
+        name: format!("/{name}"),
+        text: Some(text.to_owned()),
+    });
+    let fragments: Vec<SharedFragment> = fragments.collect();
+    let keys: Vec<&str> = fragments.iter().map(|fragment| fragment.key.as_str()).collect();
+    let text = if keys.is_empty() { own.to_owned() } else { format!("fragments = {keys:?}\n{own}") };
+    let document = Document { name: "own".to_owned(), text, fragments: Some(fragments) };
+    match parse_document(&document, |_| Vec::new()) {
+        Err(error) => {
+            for finding in error.findings() {
+                let named = |fragment: &&SharedFragment| fragment.name == finding.file();
+                let fragment = document.fragments.iter().flatten().find(named);
+                let own = Some(&document.text).filter(|_| finding.file() == "own");
+                let text = own.or_else(|| fragment?.text.as_ref());
+                let lines = text.map(|text| text.matches('\n').count() + 1);
+                assert!(lines.is_some_and(|lines| finding.position().0 <= lines), "{finding:?}");
+                assert!(!finding.render(false).is_empty());
+            }
+        }
+        Ok(loaded) => {
+            let single = document.single(&loaded.host);
+            if document.fragments.as_ref().is_some_and(|fragments| !fragments.is_empty()) {
+                let again = parse_config("single", &single);
+                let again = again.unwrap_or_else(|error| unreachable!("{}\n{single}", error.render(false)));
+                assert_eq!(again.host, loaded.host);
+            }
         }
     }
 }

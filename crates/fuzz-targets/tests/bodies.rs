@@ -9,9 +9,9 @@ mod mutate;
 use std::path::Path;
 
 use netvm_fuzz_targets::{
-    attach_message, capture_filter, capture_read, config_parse, connections, control_header, e1000,
-    flow_names, memif, multicast, nat64, neighbours, nf_descriptors, ring_peer, route_updates, rule_files,
-    table, vhost_user, vhost_user_rings, vxlan, wire_parse,
+    attach_message, capture_filter, capture_read, config_fragments, config_parse, connections,
+    control_header, e1000, flow_names, memif, multicast, nat64, neighbours, nf_descriptors, ring_peer,
+    route_updates, rule_files, table, vhost_user, vhost_user_rings, vxlan, wire_parse,
 };
 
 use crate::mutate::{Random, mutated};
@@ -139,6 +139,11 @@ fn routes_are_applied_in_any_order() {
 #[test]
 fn configurations_are_refused_or_survive_the_round_trip() {
     exercise("config_parse", config_parse, &examples::configurations(), 600);
+}
+
+#[test]
+fn fragments_are_refused_in_their_place_or_say_the_same_as_one_file() {
+    exercise("config_fragments", config_fragments, &examples::fragments(), 300);
 }
 
 #[test]

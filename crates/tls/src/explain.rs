@@ -49,7 +49,7 @@ fn alert_words(alert: AlertDescription) -> String {
             "it says that this certificate has expired, or is not valid yet"
         }
         AlertDescription::BadCertificate | AlertDescription::UnsupportedCertificate => {
-            "it refuses this certificate"
+            "it refuses this certificate, or wants one"
         }
         other => return format!("it has ended the connection ({other:?})"),
     };

@@ -4,6 +4,7 @@
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use crate::syntax::finding::{Findings, Kind, Span};
+use crate::syntax::source::Part;
 use crate::syntax::table::Spanned;
 
 /// Most syntax errors to show: one unclosed quote may cause many.
@@ -44,8 +45,21 @@ fn value_at(value: Spanned<'_>, start: usize) -> Spanned<'_> {
     toml::Spanned::new(from + start..end + start, inner)
 }
 
+/// The table of several texts; [`None`] if one of them is invalid.
+pub(crate) fn all<'a>(findings: &Findings, parts: &[Part<'a>]) -> Option<DeTable<'a>> {
+    let tables: Vec<Option<DeTable<'a>>> =
+        (0..).zip(parts).map(|(number, part)| toml(findings, part.text, findings.start(number))).collect();
+    tables.into_iter().try_fold(DeTable::default(), |all, part| Some(with(findings, all, part?)))
+}
+
+/// A table with the keys of another one.
+pub(crate) fn with<'a>(findings: &Findings, mut all: DeTable<'a>, part: DeTable<'a>) -> DeTable<'a> {
+    merge(findings, "the file", &mut all, part);
+    all
+}
+
 /// Adds the keys of a table to another one of this title.
-pub(crate) fn merge<'a>(findings: &Findings, title: &str, into: &mut DeTable<'a>, from: DeTable<'a>) {
+fn merge<'a>(findings: &Findings, title: &str, into: &mut DeTable<'a>, from: DeTable<'a>) {
     for (key, value) in from {
         let Some(known) = into.get_mut(key.get_ref().as_ref()) else {
             into.insert(key, value);

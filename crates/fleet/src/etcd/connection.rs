@@ -85,6 +85,8 @@ impl Endpoint {
     pub(super) fn broken(&self, error: &dyn std::error::Error) -> EtcdError {
         let mut why = error.to_string();
         if let Some(source) = error.source() {
+            // TLS says here that the other side refuses this one.
+            let source = source.downcast_ref().map_or_else(|| source.to_string(), netvm_tls::explain);
             why = format!("{why}: {source}");
         }
         EtcdError::Broken { server: self.authority.clone(), why }

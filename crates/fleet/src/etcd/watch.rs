@@ -81,7 +81,7 @@ impl Watch {
         loop {
             while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                if let Some(revision) = self.read(&line)? {
+                if let Some(revision) = news_of(&self.server, &line)? {
                     return Ok(revision);
                 }
             }
@@ -97,26 +97,75 @@ impl Watch {
         }
     }
 
-    /// What a line says; `None`: no change.
-    fn read(&self, line: &[u8]) -> Result<Option<Revision>, EtcdError> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| self.protocol(&error.to_string()))?;
-        let refused = |why: &str| EtcdError::Refused {
-            path: "watch".to_owned(),
-            why: netvm_text::line(why).into_owned(),
-        };
-        if let Some(failure) = line.error {
-            return Err(refused(&failure.message));
-        }
-        let Some(news) = line.result else { return Ok(None) };
-        match (news.canceled, news.compact_revision) {
-            (true, Some(_)) => Err(EtcdError::Compacted),
-            (true, None) => Err(refused(&news.cancel_reason)),
-            (false, _) if news.events.is_empty() => Ok(None),
-            (false, _) => Ok(Some(news.header.revision)),
-        }
-    }
-
     fn protocol(&self, why: &str) -> EtcdError {
         EtcdError::Protocol { server: self.server.clone(), why: why.to_owned() }
+    }
+}
+
+/// What a line says that `server` has sent: the revision of a change; `None`: no change.
+fn news_of(server: &str, line: &[u8]) -> Result<Option<Revision>, EtcdError> {
+    let malformed = |error: serde_json::Error| EtcdError::Protocol {
+        server: server.to_owned(),
+        why: netvm_text::line(&error.to_string()).into_owned(),
+    };
+    let line: Line = serde_json::from_slice(line).map_err(malformed)?;
+    let refused =
+        |why: &str| EtcdError::Refused { path: "watch".to_owned(), why: netvm_text::line(why).into_owned() };
+    if let Some(failure) = line.error {
+        return Err(refused(&failure.message));
+    }
+    let Some(news) = line.result else { return Ok(None) };
+    match (news.canceled, news.compact_revision) {
+        (true, Some(_)) => Err(EtcdError::Compacted),
+        (true, None) => Err(refused(&news.cancel_reason)),
+        (false, _) if news.events.is_empty() => Ok(None),
+        (false, _) => Ok(Some(news.header.revision)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: [&str; 5] = [
+        r#"{"result":{"header":{"revision":"7"},"created":true}}"#,
+        r#"{"result":{"header":{"revision":"8"},"events":[{"kv":{"key":"L2E=","value":"eA=="}}]}}"#,
+        r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#,
+        r#"{"result":{"header":{},"canceled":true,"cancel_reason":"\u001b[2J"}}"#,
+        r#"{"error":{"message":"etcdserver: no leader","code":14}}"#,
+    ];
+
+    #[test]
+    fn lines_are_read_as_etcd_writes_them() {
+        let [made, changed, compacted, cancelled, failed] =
+            LINES.map(|line| news_of("etcd", line.as_bytes()));
+        assert!(matches!((made, changed), (Ok(None), Ok(Some(8)))));
+        assert!(matches!(compacted, Err(EtcdError::Compacted)));
+        assert!(matches!(cancelled, Err(EtcdError::Refused { .. })));
+        assert!(failed.unwrap_err().to_string().contains("no leader"));
+    }
+
+    /// An etcd that lies, or who is in its place: an error that can be printed, or a revision.
+    #[test]
+    fn damaged_lines_are_refused_in_words() {
+        let check = |line: &[u8]| {
+            if let Err(error) = news_of("etcd", line) {
+                let text = error.to_string();
+                assert!(text.chars().all(netvm_text::is_visible), "{text:?}");
+            }
+        };
+        for line in LINES.map(str::as_bytes) {
+            (0..line.len()).for_each(|length| check(&line[..length]));
+            for at in 0..line.len() {
+                for byte in [0, b'"', b'{', b'9', 0x1b, 0xff] {
+                    let mut damaged = line.to_vec();
+                    damaged[at] = byte;
+                    check(&damaged);
+                    damaged.insert(at, byte);
+                    check(&damaged);
+                }
+            }
+        }
+        check(format!("{}1", "[".repeat(100_000)).as_bytes());
     }
 }

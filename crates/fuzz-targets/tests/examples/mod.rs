@@ -236,6 +236,14 @@ pub fn configurations() -> Vec<Vec<u8>> {
     vec![CONFIGURATION.into(), written.unwrap_or_default().into()]
 }
 
+/// A configuration with fragments, after form feeds.
+pub fn fragments() -> Vec<Vec<u8>> {
+    let base = "[engine]\nidle = \"poll\"\n[[port]]\nname = \"shared\"\nkind = \"sink\"\n";
+    let own = "[engine]\nidle = \"poll\"\n[[port]]\nname = \"in\"\nkind = \"source\"\n[[rule]]\nfrom = \"in\"\nout = \"shared\"\n";
+    let other = "[engine]\nidle = \"adaptive\"\n";
+    vec![[own, base].join("\u{c}").into(), [own, base, other].join("\u{c}").into(), CONFIGURATION.into()]
+}
+
 pub fn rules() -> Vec<Vec<u8>> {
     let addresses: [&[u8]; 2] = [&[0, 10, 0, 0, 1, 80, 0, 0, 10, 0, 1, 9, 0, 80, 6], &[1; 40]];
     let mut examples = Vec::new();

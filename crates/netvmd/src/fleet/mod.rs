@@ -111,7 +111,7 @@ pub(crate) async fn prepare(options: &Options) -> Result<(), FleetError> {
         tracing::warn!("{}", nothing(why));
         sleep(RETRY).await;
     };
-    let loaded = parse_document(&document)?;
+    let loaded = parse_document(&document, |_| Vec::new())?;
     keep(&options.config, &document.single(&loaded.host))
         .map_err(|source| FleetError::Keep { file: options.config.display().to_string(), source })
 }

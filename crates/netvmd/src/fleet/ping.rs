@@ -130,4 +130,22 @@ mod tests {
         assert_eq!(reply(true, 0x1234, &packet[..22]), None);
         assert_eq!(reply(true, 0x1234, &[]), None);
     }
+
+    /// Whatever comes, and wherever it ends: a sequence number only of a whole reply to this process.
+    #[test]
+    fn damaged_replies_are_none() {
+        let mut packet = vec![0x45; 20];
+        packet.extend([V4_REPLY, 0, 1, 2, 0x12, 0x34, 0, 5]);
+        for length in 0..packet.len() {
+            assert_eq!(reply(true, 0x1234, &packet[..length]), None);
+        }
+        for (at, byte) in (0..packet.len()).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
+            let mut damaged = packet.clone();
+            damaged[at] = byte;
+            let is_same =
+                damaged[0] & 15 == 5 && damaged[20..22] == [V4_REPLY, 0] && damaged[24..26] == [0x12, 0x34];
+            assert!(is_same || reply(true, 0x1234, &damaged).is_none(), "{at} {byte}");
+            let _ = reply(false, 0x1234, &damaged);
+        }
+    }
 }

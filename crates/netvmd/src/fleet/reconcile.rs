@@ -26,6 +26,9 @@ const CONFIRM_MARGIN: u64 = 60;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often health is tested without a change.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+/// What is said of a configuration that takes a restart, and with which netvmd did not start.
+const NOT_STARTED: &str = "netvmd could not start with it, and runs the last good configuration: see its log \
+                           (journalctl -u netvmd), and write another one";
 /// The reason, in the history.
 const WHY: &str = "etcd";
 
@@ -121,8 +124,12 @@ impl<'a> Reconciler<'a> {
             // It was healthy before, so what is wrong now is not its fault.
             Ok(_) if self.store.memory.running == revision => self.keep(revision).await,
             Ok((reply, health)) => self.confirm(revision, &health, reply.plan.is_empty()).await,
+            // It runs something else although it has started with this.
+            Err(ApplyError::NeedsRestart(_)) if self.store.memory.has_started_with(revision) => {
+                (HostState::Refused, Some(said(NOT_STARTED.to_owned())))
+            }
             Err(error @ ApplyError::NeedsRestart(_)) => {
-                (HostState::RestartNeeded, Some(self.keep_for_restart(document, &error)))
+                (HostState::RestartNeeded, Some(self.keep_for_restart(revision, document, &error)))
             }
             Err(error) => (HostState::Refused, Some(error_of(&error))),
         };
@@ -156,8 +163,9 @@ impl<'a> Reconciler<'a> {
         revision: Revision,
         document: &Document,
     ) -> Result<(ApplyReply, HealthConfig), ApplyError> {
-        // Its errors have the places of fragments; what this machine lacks is found in the whole.
-        let host = netvm_config::parse_document(document)?.host;
+        // Its errors have the places of fragments, which the text that is applied has no longer.
+        let running = self.daemon.running().await?;
+        let host = self.daemon.configuration().parse_document(document, &running).await?.host;
         let (name, text, health) = (document.name.clone(), document.single(&host), host.health);
         let limit = u64::from(health.within) + u64::from(health.steady) + CONFIRM_MARGIN;
         let how = ApplyHow { save: true, confirm: Some(limit) };
@@ -229,9 +237,11 @@ impl<'a> Reconciler<'a> {
         (HostState::Running, None)
     }
 
-    fn keep_for_restart(&mut self, document: &Document, error: &ApplyError) -> HostError {
-        let text = netvm_config::parse_document(document).map(|loaded| document.single(&loaded.host)).ok();
-        self.store.change(|memory| memory.next = text);
+    fn keep_for_restart(&mut self, revision: Revision, document: &Document, error: &ApplyError) -> HostError {
+        let text = netvm_config::parse_document(document, |_| Vec::new())
+            .map(|loaded| document.single(&loaded.host))
+            .ok();
+        self.store.change(|memory| (memory.next, memory.next_revision) = (text, revision));
         said(format!("{error}: the next start of netvmd tries it (systemctl restart netvmd)"))
     }
 

@@ -8,7 +8,7 @@ mod sockets;
 
 use std::path::Path;
 
-use netvm_config::{ConfigError, Loaded, Missing, MissingKind, Part};
+use netvm_config::{ConfigError, Document, Loaded, Missing, MissingKind, Part};
 use netvm_model::{Host, assign_ids};
 
 use crate::process::cores::allowed;
@@ -39,6 +39,14 @@ impl Lookup {
     pub(crate) fn parse(&self, parts: &[Part<'_>], running: Option<&Host>) -> Result<Loaded, ConfigError> {
         netvm_config::parse_parts(parts, |host| self.missing(host, running))
             .map(|loaded| complete(loaded, running.is_some()))
+    }
+
+    /// As [`Lookup::parse`], of a file and its fragments.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`], also with everything that this machine lacks.
+    pub(crate) fn parse_document(&self, document: &Document, running: &Host) -> Result<Loaded, ConfigError> {
+        netvm_config::parse_document(document, |host| self.missing(host, Some(running)))
     }
 
     /// As [`Lookup::parse`], for netvmd's start: without what this machine lacks, only the item that needs it does not

@@ -89,7 +89,37 @@ fn a_change_that_takes_a_restart_is_tried_by_the_next_start() {
     assert_eq!((waits.wanted, waits.running), (second, first));
     host.restart(&etcd.url());
     etcd.until_runs("a", second);
+    // It stays so, and is no longer tried by a start.
+    host.restart(&etcd.url());
+    etcd.until_runs("a", second);
     let running: netvm_api::ConfigReply = host.daemon.get(netvm_api::path::CONFIG);
     assert!(running.toml.contains("buffers = 4096"), "{}", running.toml);
     assert!(std::fs::read_to_string(host.kept()).unwrap().contains("buffers = 4096"));
+}
+
+#[test]
+fn a_start_that_fails_with_a_new_configuration_goes_back_and_says_so() {
+    let Some(etcd) = Etcd::start() else { return };
+    let first = etcd.configure("a", &config(20));
+    let mut host = Host::start("a", &etcd.url());
+    etcd.until_runs("a", first);
+    let second = etcd.configure("a", &config(20).replace("buffers = 2048", "buffers = 4096"));
+    etcd.until("a", "it waits", |status| status.state == HostState::RestartNeeded);
+    // What is on the disk cannot be started with: the machine has lost a core meanwhile.
+    let remembered = host.daemon.folder.run_dir().join("state/etcd.json");
+    let text = std::fs::read_to_string(&remembered).unwrap();
+    let mut memory: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(memory["next"].as_str().unwrap().contains("buffers = 4096"), "{memory}");
+    memory["next"] = "[engine]\ncores = [4095]\n".into();
+    std::fs::write(&remembered, memory.to_string()).unwrap();
+    host.restart(&etcd.url());
+    host.daemon.until("it says so", |daemon| daemon.log().contains("running the last good configuration"));
+    let status = etcd.until("a", "refused", |status| status.state == HostState::Refused);
+    assert_eq!((status.wanted, status.running), (second, first));
+    assert!(status.error.unwrap().message.contains("netvmd could not start with it"));
+    host.daemon.until_flowing("a");
+    // Not again by the next start, and another one is taken.
+    host.restart(&etcd.url());
+    etcd.until("a", "refused", |status| status.state == HostState::Refused && status.running == first);
+    etcd.until_runs("a", etcd.configure("a", &config_with("two", 20)));
 }

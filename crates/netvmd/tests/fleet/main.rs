@@ -1,6 +1,7 @@
 //! netvmd as a host of a fleet, with a real etcd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;

@@ -46,8 +46,12 @@ fn errors_name_the_file_or_the_fragment_and_the_line() {
     assert_eq!((file.as_str(), line), (base, 4));
     assert!(message.contains("`idel`") && message.contains("did you mean `idle`?"), "{message}");
 
-    // Something that this machine lacks.
+    // Something that this machine lacks, in the fragment and in the file.
     let missing = forwarding_chain("b", "command = [\"/nonexistent/nf\"]\n");
+    let place = missing.lines().position(|line| line.contains("/nonexistent/nf")).unwrap();
+    let (file, line, message) = refused(etcd.put(base, &format!("# Ours.\n{missing}")));
+    assert_eq!((file.as_str(), line), (base, u32::try_from(place + 2).unwrap()), "{message}");
+    assert!(message.starts_with("no program `/nonexistent/nf`"), "{message}");
     let (file, line, message) = refused(etcd.configure("a", &format!("{}{missing}", config(20))));
     assert!(file == own && line > 0 && message.starts_with("no program `/nonexistent/nf`"), "{message}");
 

@@ -1,7 +1,8 @@
 //! Files with fragments: how they are merged, and where errors are.
 
 use netvm_config::{
-    ConfigError, Document, Finding, Kind, SharedFragment, fragment_names, parse, parse_document, to_toml,
+    ConfigError, Document, Finding, Kind, Missing, MissingKind, SharedFragment, fragment_names, parse,
+    parse_document, to_toml,
 };
 
 const OWN: &str = r#"fragments = ["base", "rules"]
@@ -35,7 +36,7 @@ fn document(own: &str, parts: &[(&str, Option<&str>)]) -> Document {
 
 /// Its findings: kind, file, line, and the whole.
 fn found(document: &Document) -> Vec<(Kind, String, usize, Finding)> {
-    let findings = match parse_document(document) {
+    let findings = match parse_document(document, |_| Vec::new()) {
         Ok(loaded) => loaded.warnings,
         Err(error) => error.findings().to_vec(),
     };
@@ -58,7 +59,7 @@ fn fragments_come_first_and_the_whole_is_a_file_of_its_own() {
     assert_eq!(fragment_names("host.toml", OWN).unwrap(), ["base", "rules"]);
     assert!(fragment_names("host.toml", BASE).unwrap().is_empty());
     let document = document(OWN, &[("base", Some(BASE)), ("rules", Some(RULES))]);
-    let host = parse_document(&document).unwrap().host;
+    let host = parse_document(&document, |_| Vec::new()).unwrap().host;
     let names: Vec<&str> = host.rules.iter().map(|rule| rule.name.as_str()).collect();
     assert_eq!(names, ["first", "own"]);
     assert_eq!((host.ports[0].name.as_str(), host.ports[1].name.as_str()), ("shared", "in"));
@@ -69,7 +70,7 @@ fn fragments_come_first_and_the_whole_is_a_file_of_its_own() {
     assert_eq!(to_toml(&parse("single", &single).unwrap().host), to_toml(&host));
     // Without fragments it stays as it was written.
     let alone = self::document(BASE, &[]);
-    assert_eq!(alone.single(&parse_document(&alone).unwrap().host), BASE);
+    assert_eq!(alone.single(&parse_document(&alone, |_| Vec::new()).unwrap().host), BASE);
 }
 
 #[test]
@@ -92,6 +93,15 @@ fn errors_are_in_the_file_that_has_them() {
     assert!(finding.message().contains("/fragments/base:9"), "{finding:?}");
     only(&with(&BASE.replace("huge_pages", "hug_pages")), Kind::UnknownKey, "/fragments/base", 3);
     only(&with("[engine\n"), Kind::Syntax, "/fragments/base", 1);
+    // What a machine lacks, too.
+    let lacks = |table, item, key| {
+        let missing = Missing { table, item, key, message: "away".to_owned(), kind: MissingKind::Missing };
+        let error = parse_document(&with(BASE), |_| vec![missing]).unwrap_err();
+        let finding = &error.findings()[0];
+        (finding.file().to_owned(), finding.position().0)
+    };
+    assert_eq!(lacks("port", 0, "name"), ("/fragments/base".to_owned(), 6));
+    assert_eq!(lacks("port", 1, "name"), ("host.toml".to_owned(), 5));
     // The text around it is that of its file.
     let finding = only(&with(&BASE.replace("\"sink\"", "\"sin\"")), Kind::BadValue, "/fragments/base", 7);
     assert!(finding.render(false).contains("[/fragments/base:7:"), "{}", finding.render(false));

@@ -94,9 +94,9 @@ pub(super) fn plans(output: &Output, local: &Local, contents: &Contents) -> Resu
         if is_same && known.hold.is_none() {
             continue;
         }
-        let old = before.and_then(Result::ok).and_then(|before| parse_document(&before).ok());
+        let old = before.and_then(Result::ok).and_then(|before| parse_document(&before, |_| Vec::new()).ok());
         let old = old.map_or_else(Host::default, |loaded| loaded.host);
-        match parse_document(&after) {
+        match parse_document(&after, |_| Vec::new()) {
             Ok(loaded) => {
                 let plan = netvm_config::plan(&old, &loaded.host);
                 plans.hosts.insert(host.to_string(), HostPlan { plan, is_held: is_same });

@@ -28,6 +28,16 @@ pub(crate) struct EtcdMemory {
     /// The text of one that takes a restart: netvmd starts with it, once.
     #[serde(default)]
     pub(crate) next: Option<String>,
+    /// The revision of that text, or of the one with which netvmd has started last; 0: none.
+    #[serde(default)]
+    pub(crate) next_revision: Revision,
+}
+
+impl EtcdMemory {
+    /// Whether netvmd has tried to start with a revision.
+    pub(crate) fn has_started_with(&self, revision: Revision) -> bool {
+        self.next.is_none() && self.next_revision == revision
+    }
 }
 
 /// The file.
@@ -80,9 +90,12 @@ mod tests {
         assert_eq!(take_next(folder.path()), None);
         let mut store = EtcdStore::open(folder.path());
         store.change(|memory| (memory.running, memory.next) = (7, Some("# next".to_owned())));
+        store.change(|memory| memory.next_revision = 8);
+        assert!(!store.memory.has_started_with(8));
         assert_eq!(take_next(folder.path()).as_deref(), Some("# next"));
         assert_eq!(take_next(folder.path()), None);
-        assert_eq!(EtcdStore::open(folder.path()).memory.running, 7);
+        let memory = EtcdStore::open(folder.path()).memory;
+        assert!(memory.running == 7 && memory.has_started_with(8) && !memory.has_started_with(7));
         std::fs::write(folder.path().join(FILE), "{").unwrap();
         assert_eq!(EtcdStore::open(folder.path()).memory, EtcdMemory::default());
     }

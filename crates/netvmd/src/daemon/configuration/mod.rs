@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netvm_api::{ApplyHow, Drift};
-use netvm_config::{ConfigError, Finding, Loaded, Part};
+use netvm_config::{ConfigError, Document, Finding, Loaded, Part};
 use netvm_model::Host;
 use tokio::time::Instant;
 
@@ -178,6 +178,19 @@ impl Configuration {
             Ok((loaded, live))
         };
         blocking(parse).await
+    }
+
+    /// Parses a file and its fragments for this machine.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`], also with everything that this machine lacks.
+    pub(crate) async fn parse_document(
+        &self,
+        document: &Document,
+        running: &Arc<Host>,
+    ) -> Result<Loaded, ConfigError> {
+        let (lookup, document, running) = (self.lookup.clone(), document.clone(), Arc::clone(running));
+        blocking(move || lookup.parse_document(&document, &running)).await
     }
 
     /// The difference between the configuration file and the running configuration.

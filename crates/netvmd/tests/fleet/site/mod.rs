@@ -1,11 +1,11 @@
 //! An etcd, ways to it that can be cut, and hosts.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+mod way;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm_fleet::{HostKey, HostState, HostStatus};
@@ -13,10 +13,12 @@ use netvm_fleet::{HostKey, HostState, HostStatus};
 use crate::common::peers::peer;
 use crate::common::{Daemon, ENGINE, Folder, forwarding_chain, program};
 
+pub use way::Way;
+
 /// Limit for things that take a second on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running etcd of one member.
+/// A running member of etcd; mostly the only one.
 pub struct Etcd {
     child: Child,
     pub folder: Arc<Folder>,
@@ -49,16 +51,51 @@ impl Etcd {
         if !crate::common::is_root() {
             return None;
         }
+        let member = Self::launch_member(folder, free_address(), options, trust)?;
+        member.until_there();
+        Some(member)
+    }
+
+    /// Three members of one cluster.
+    pub fn cluster() -> Option<Vec<Self>> {
+        if !crate::common::is_root() {
+            return None;
+        }
+        let peers = [free_address(), free_address(), free_address()];
+        let all: Vec<String> =
+            (0..).zip(&peers).map(|(n, address)| format!("m{n}=http://{address}")).collect();
+        let member = |(n, peers): (usize, &SocketAddr)| {
+            let (name, all) = (format!("m{n}"), all.join(","));
+            let options = ["--name", &name, "--initial-cluster", &all].map(str::to_owned);
+            Self::launch_member(&Arc::new(Folder::new()), *peers, &options, &[])
+        };
+        let members: Vec<Self> = peers.iter().enumerate().map(member).collect::<Option<_>>()?;
+        members.iter().for_each(Self::until_there);
+        Some(members)
+    }
+
+    /// Whether it is the leader.
+    pub fn is_leader(&self) -> bool {
+        let text = self.ctl(&["endpoint", "status", "-w", "json"]);
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let status = &status[0]["Status"];
+        status["leader"] == status["header"]["member_id"]
+    }
+
+    fn launch_member(
+        folder: &Arc<Folder>,
+        peers: SocketAddr,
+        options: &[String],
+        trust: &[String],
+    ) -> Option<Self> {
         let ctl = etcd_program("etcdctl")?;
-        let (address, peers, folder) = (free_address(), free_address(), Arc::clone(folder));
+        let (address, folder) = (free_address(), Arc::clone(folder));
         let mut options = options.to_vec();
         let url = if trust.is_empty() { format!("http://{address}") } else { format!("https://{address}") };
         let urls = [("--listen-client-urls", url.as_str()), ("--advertise-client-urls", url.as_str())];
         options.extend(urls.iter().flat_map(|(key, url)| [(*key).to_owned(), (*url).to_owned()]));
         let child = launch(&folder, peers, &options)?;
-        let etcd = Self { child, folder, address, peers, options, ctl, trust: trust.to_vec() };
-        etcd.until_there();
-        Some(etcd)
+        Some(Self { child, folder, address, peers, options, ctl, trust: trust.to_vec() })
     }
 
     fn until_there(&self) {
@@ -179,9 +216,10 @@ fn launch(folder: &Folder, peers: SocketAddr, options: &[String]) -> Option<Chil
     let log = std::fs::File::options().create(true).append(true).open(folder.0.join("etcd.log")).unwrap();
     let peers = format!("http://{peers}");
     let mut command = Command::new(program);
-    command.args(first).arg("--data-dir").arg(folder.0.join("etcd")).args(options);
+    command.args(first).arg("--data-dir").arg(folder.0.join("etcd"));
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &format!("default={peers}"), "--log-level", "warn"]);
+    // Of two values, etcd takes the last one.
+    command.args(["--initial-cluster", &format!("default={peers}"), "--log-level", "warn"]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().ok()
 }
 
@@ -194,94 +232,6 @@ pub fn revision_of(answer: &str) -> i64 {
 /// The key of a host.
 pub fn key(host: &str, which: HostKey) -> String {
     host.parse::<netvm_fleet::HostName>().unwrap().key(which)
-}
-
-/// What a way does with bytes.
-const PASS: u8 = 0;
-const HOLD: u8 = 1;
-const DELAY: u8 = 2;
-const OTHER_TIME: u8 = 3;
-
-/// A way to etcd, for one host, that can be cut: then nothing arrives any more, and nobody is told.
-pub struct Way {
-    pub address: SocketAddr,
-    mode: Arc<AtomicU8>,
-}
-
-impl Way {
-    pub fn to(etcd: &Etcd) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, to, mode) =
-            (listener.local_addr().unwrap(), etcd.address, Arc::new(AtomicU8::new(PASS)));
-        let shared = Arc::clone(&mode);
-        std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let mode = Arc::clone(&shared);
-                std::thread::spawn(move || connect(near, to, &mode));
-            }
-        });
-        Self { address, mode }
-    }
-
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    pub fn cut(&self) {
-        self.mode.store(HOLD, Ordering::SeqCst);
-    }
-
-    pub fn slow(&self) {
-        self.mode.store(DELAY, Ordering::SeqCst);
-    }
-
-    /// From now on, etcd's clock seems to be half an hour away.
-    pub fn shift_time(&self) {
-        self.mode.store(OTHER_TIME, Ordering::SeqCst);
-    }
-
-    pub fn mend(&self) {
-        self.mode.store(PASS, Ordering::SeqCst);
-    }
-}
-
-/// Carries one connection, both ways.
-fn connect(near: TcpStream, to: SocketAddr, mode: &Arc<AtomicU8>) {
-    let Ok(far) = TcpStream::connect(to) else { return };
-    let copy = |mut from: TcpStream, mut to: TcpStream| {
-        let mode = Arc::clone(mode);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 65_536];
-            while let Ok(length @ 1..) = from.read(&mut bytes) {
-                while mode.load(Ordering::SeqCst) == HOLD {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                if mode.load(Ordering::SeqCst) == DELAY {
-                    std::thread::sleep(Duration::from_millis(500));
-                }
-                if mode.load(Ordering::SeqCst) == OTHER_TIME {
-                    shift_minutes(&mut bytes[..length]);
-                }
-                if to.write_all(&bytes[..length]).is_err() {
-                    break;
-                }
-            }
-            let _ = to.shutdown(Shutdown::Both);
-            let _ = from.shutdown(Shutdown::Both);
-        })
-    };
-    copy(near.try_clone().unwrap(), far.try_clone().unwrap());
-    copy(far, near);
-}
-
-/// Changes the minutes of the times in HTTP's headers, such as `Date: Mon, 30 Nov 2026 22:12:27 GMT`.
-fn shift_minutes(bytes: &mut [u8]) {
-    let (head, minutes) = (b"\r\nDate: ", 29);
-    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(head)).collect();
-    for at in places.into_iter().map(|at| at + minutes - 1) {
-        let Some(tens) = bytes.get_mut(at) else { continue };
-        *tens = b'0' + (*tens - b'0' + 3) % 6;
-    }
 }
 
 /// A configuration with a chain, tested for health within so many seconds.

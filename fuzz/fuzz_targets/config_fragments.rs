@@ -1,0 +1,4 @@
+//! See [`netvm_fuzz_targets::config_fragments`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| netvm_fuzz_targets::config_fragments(data));
