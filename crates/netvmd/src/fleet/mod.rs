@@ -64,6 +64,17 @@ pub enum FleetError {
         /// Who has it.
         owner: Machine,
     },
+    /// Another machine has the number of this one, too.
+    #[error(
+        "host {host} is also machine {} now, whose /etc/machine-id is the same: one of them is a copy: give it a number of \
+         its own (rm /etc/machine-id; systemd-machine-id-setup) and another --host", other.hostname
+    )]
+    Copy {
+        /// The name.
+        host: HostName,
+        /// The other one.
+        other: Machine,
+    },
     /// The first configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -97,6 +108,7 @@ pub(crate) async fn prepare(options: &Options) -> Result<(), FleetError> {
     let document = loop {
         let why = match source.claim().await {
             Ok(Claimed::Other(owner)) => return Err(FleetError::Taken { host: fleet.host.clone(), owner }),
+            Ok(Claimed::Copy(other)) => FleetError::Copy { host: fleet.host.clone(), other }.to_string(),
             Ok(Claimed::Own) => match source.read().await {
                 Ok((Wanted::Config { document, .. }, _)) => break document,
                 Ok((Wanted::Unreadable { error, .. }, _)) => return Err(nothing(error.message)),

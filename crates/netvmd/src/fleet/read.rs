@@ -4,8 +4,8 @@ use std::path::Path;
 
 use netvm_config::{Document, SharedFragment, fragment_names};
 use netvm_fleet::{
-    Compare, Etcd, EtcdError, FRAGMENTS, HostError, HostKey, HostName, KeyRange, KeyValue, Machine,
-    Operation, Revision, fragment_key,
+    Compare, Etcd, EtcdError, FRAGMENTS, HostError, HostKey, HostName, HostStatus, KeyRange, KeyValue,
+    Machine, Operation, Revision, fragment_key,
 };
 
 use super::problem::host_error;
@@ -38,6 +38,8 @@ pub(super) enum Wanted {
 pub(super) enum Claimed {
     Own,
     Other(Machine),
+    /// Another machine has the same number: this one or that one is a copy.
+    Copy(Machine),
 }
 
 /// The keys of this host.
@@ -58,15 +60,25 @@ impl Source {
         let key = self.host.key(HostKey::Machine);
         let own = serde_json::to_string(&self.machine).unwrap_or_default();
         let take = [Operation::Put(key.clone(), own, None)];
-        let look = [Operation::Get(KeyRange::one(&key))];
-        let made = self.etcd.txn(&[Compare::Revision(key, 0)], &take, &look).await?;
+        let status = self.host.key(HostKey::Status);
+        let look = [&key, &status].map(|key| Operation::Get(KeyRange::one(key)));
+        let made = self.etcd.txn(&[Compare::Revision(key.clone(), 0)], &take, &look).await?;
         if made.succeeded {
             return Ok(Claimed::Own);
         }
-        let owner = made.keys().flatten().next().map(|owner| owner.value).unwrap_or_default();
+        let found: Vec<KeyValue> = made.keys().flatten().collect();
+        let value =
+            |wanted: &str| found.iter().find(|found| found.key == wanted).map(|found| found.value.clone());
+        let owner = value(&key).unwrap_or_default();
         let unknown = || Machine { id: "unknown".to_owned(), hostname: owner.clone() };
         let owner: Machine = serde_json::from_str(&owner).unwrap_or_else(|_| unknown());
-        Ok(if owner.id == self.machine.id { Claimed::Own } else { Claimed::Other(owner) })
+        if owner.id != self.machine.id {
+            return Ok(Claimed::Other(owner));
+        }
+        // Who reports now, under this name and with this number.
+        let reported = value(&status).and_then(|status| serde_json::from_str::<HostStatus>(&status).ok());
+        let other = reported.map(|status| status.machine).filter(|machine| *machine != self.machine);
+        Ok(other.map_or(Claimed::Own, Claimed::Copy))
     }
 
     /// What changes of keys concern this host.

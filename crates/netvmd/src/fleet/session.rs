@@ -32,6 +32,12 @@ enum Ended {
          machine is gone: netvm fleet release {host}", owner.id, owner.hostname
     )]
     Taken { host: String, owner: Machine },
+    #[error(
+        "host {host} is also machine {} now, whose /etc/machine-id is the same, and this one keeps what it runs: one of them \
+         is a copy: give it a number of its own (rm /etc/machine-id; systemd-machine-id-setup) and another --host",
+        other.hostname
+    )]
+    Copy { host: String, other: Machine },
     #[error("the lease has ended")]
     Expired,
 }
@@ -68,7 +74,7 @@ impl<'a> Session<'a> {
                 Ended::Etcd(error) => {
                     Some(format!("etcd is not followed, and this host keeps what it runs: {error}"))
                 }
-                Ended::Taken { .. } => Some(format!("etcd is not followed: {ended}")),
+                Ended::Taken { .. } | Ended::Copy { .. } => Some(format!("etcd is not followed: {ended}")),
             };
             self.daemon.note_fleet_problem(problem);
             self.source.etcd.turn_away();
@@ -77,8 +83,11 @@ impl<'a> Session<'a> {
     }
 
     async fn session(&mut self) -> Result<std::convert::Infallible, Ended> {
-        if let Claimed::Other(owner) = self.source.claim().await? {
-            return Err(Ended::Taken { host: self.source.host.to_string(), owner });
+        let host = || self.source.host.to_string();
+        match self.source.claim().await? {
+            Claimed::Own => {}
+            Claimed::Other(owner) => return Err(Ended::Taken { host: host(), owner }),
+            Claimed::Copy(other) => return Err(Ended::Copy { host: host(), other }),
         }
         let lease = self.source.etcd.grant(LEASE_SECONDS).await?;
         let mut revision = self.read().await?;

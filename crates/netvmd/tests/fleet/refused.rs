@@ -162,6 +162,43 @@ fn a_name_belongs_to_one_machine() {
 }
 
 #[test]
+fn a_copied_machine_is_told_of_the_other_one() {
+    let Some(etcd) = Etcd::start() else { return };
+    if !std::path::Path::new("/etc/machine-id").exists() {
+        println!("SKIP: this machine has no /etc/machine-id");
+        return;
+    }
+    let first = etcd.configure("a", &config(20));
+    let host = Host::start("a", &etcd.url());
+    etcd.until_runs("a", first);
+    // The same number, and another name.
+    let mut command = Command::new("unshare");
+    let script = "echo copied >/proc/sys/kernel/hostname && exec \"$0\" \"$@\"";
+    command.args([
+        "--uts",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_netvmd"),
+        "--host",
+        "a",
+        "--etcd",
+        &etcd.url(),
+    ]);
+    let mut second = Daemon::launch_as(command, Arc::new(Folder::new()), &config_with("own", 20));
+    second.await_log("whose /etc/machine-id is the same");
+    second.await_log("serves its API on");
+    let status: netvm_api::Status = second.get(netvm_api::path::STATUS);
+    let says = |problem: &String| problem.contains("systemd-machine-id-setup");
+    assert!(status.problems.iter().any(says), "{:?}", status.problems);
+    // The one that was there goes on.
+    etcd.until_runs("a", etcd.configure("a", &config_with("two", 20)));
+    assert_eq!(host.rules(), ["a", "two"]);
+    let rules: netvm_api::PolicyInfo = second.get(netvm_api::path::POLICY);
+    assert!(rules.rules.iter().any(|rule| rule.name == "own"));
+}
+
+#[test]
 fn a_first_start_without_a_configuration_says_what_is_missing() {
     if Etcd::start().is_none() {
         return;
