@@ -104,6 +104,8 @@ kinds! {
     LinkDown Warning "link_down",
     /// Other members of a bond carry its packets, or none does.
     BondChanged Warning "bond_changed",
+    /// Hosts of a port have reported more multicast groups than they may join.
+    MulticastLimit Warning "multicast_limit",
     /// A port failed.
     PortFault Error "port_fault",
     /// A queue of a port moved to another worker.

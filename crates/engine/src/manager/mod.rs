@@ -353,7 +353,7 @@ impl Engine {
 
     /// The notices since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
-        self.notices.drain()
+        self.multicast.over_limit().chain(self.notices.drain())
     }
 }
 

@@ -184,6 +184,13 @@ pub enum Notice {
         /// The members by which it sends, now.
         carry: Vec<PortId>,
     },
+    /// The hosts of a port have reported more multicast groups than they may join.
+    MulticastLimit {
+        /// The port.
+        port: PortId,
+        /// Reports that changed nothing, so far.
+        over_limit: u64,
+    },
     /// A standby replica became active.
     StandbyTookOver {
         /// The NF.

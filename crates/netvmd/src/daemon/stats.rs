@@ -187,6 +187,14 @@ impl Reclaims {
                 let name = port_name(host, port);
                 return events.push(EventKind::BondChanged, &name, format!("port {name}: {message}"));
             }
+            Notice::MulticastLimit { port, over_limit } => {
+                let name = port_name(host, port);
+                let message = format!(
+                    "port {name}: its hosts have reported more multicast groups than they may join: {over_limit} reports \
+                     changed nothing (`mcast_max_groups`; `netvm mdb`)"
+                );
+                return events.push(EventKind::MulticastLimit, &name, message);
+            }
             Notice::WorkerAdded { worker, core } => {
                 let message = format!("worker {worker} started on core {core}");
                 return events.push(EventKind::WorkerAdded, "", message);

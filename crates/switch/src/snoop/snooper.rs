@@ -98,6 +98,15 @@ impl Snooper {
         self.has_changed = true;
     }
 
+    /// The link of a port is down: its hosts may be others when it is up again, and report anew.
+    pub fn link_down(&mut self, gone: u16) {
+        let Self { domains, memberships, has_changed, .. } = self;
+        for state in domains.values_mut() {
+            state.retain_ports(|port| (port != gone, port != gone), |port| lose(memberships, port));
+        }
+        *has_changed = true;
+    }
+
     /// What a port has announced.
     pub fn hear(&mut self, port: u16, heard: InVlan, now: Instant) {
         let (vlan, announced) = heard;

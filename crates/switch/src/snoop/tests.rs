@@ -159,6 +159,24 @@ fn two_queriers_without_addresses_both_ask() {
 }
 
 #[test]
+fn what_a_port_has_announced_ends_with_its_link() {
+    let mut switch = Switch::new(settings(Some("10.0.0.5")), |_| ());
+    switch.pass(30 * SECOND);
+    (1..=2).for_each(|port| switch.say(port, GROUP, Change::Join));
+    switch.hear(1, Announcement::Router { is_v4: true });
+    switch.pass(SECOND);
+    assert_eq!((switch.ports_of(GROUP), switch.snooper.counts(1)), (vec![1, 2], (1, 0)));
+    switch.snooper.link_down(1);
+    switch.pass(SECOND);
+    assert_eq!((switch.ports_of(GROUP), switch.snooper.counts(1)), (vec![2], (0, 0)));
+    assert_eq!(switch.snooper.counts(2), (1, 0));
+    assert!(switch.snooper.views(switch.now)[0].routers.is_empty());
+    switch.say(1, GROUP, Change::Join);
+    switch.pass(SECOND);
+    assert_eq!(switch.ports_of(GROUP), [1, 2], "its hosts report anew");
+}
+
+#[test]
 fn a_group_ends_when_no_host_answers() {
     let mut switch = Switch::new(settings(Some("10.0.0.5")), |_| ());
     switch.pass(30 * SECOND);

@@ -1,7 +1,7 @@
 //! IGMP and MLD snooping: takes what workers have heard, and makes tables for them when ports of a group change. Sends
 //! queries, if the switch is to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use netvm_model::{Host, McastRouter, PortConfig, SnoopingConfig, StaticGroup, Vl
 use netvm_switch::snoop::{DomainView, PortSettings, QuerierAddresses, RouterPort, SnoopSettings, Snooper};
 use netvm_wire::{MacAddr, VlanId};
 
+use super::notice::Notice;
 use super::ports::Ports;
 use super::workers::Workers;
 use crate::ids::PortId;
@@ -19,6 +20,10 @@ use crate::worker::Command;
 
 /// Interval at which the workers' announcements are taken.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which links and limits of ports are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A port over its limit is told of at most so often.
+const TELL_INTERVAL: Duration = Duration::from_mins(1);
 /// A new table at most after so many times the time that it takes to make one.
 const SHARE_OF_TIME: u32 = 20;
 
@@ -58,6 +63,12 @@ pub(crate) struct Multicast {
     mac: MacAddr,
     looked: Instant,
     next_table: Instant,
+    next_look: Instant,
+    /// The ports whose link was up, when it was looked at last.
+    up: BTreeSet<u16>,
+    /// By port: when it was told of last, and how many reports were over its limit then.
+    told: BTreeMap<u16, (Instant, u64)>,
+    over_limit: Vec<Notice>,
 }
 
 impl Multicast {
@@ -71,6 +82,10 @@ impl Multicast {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             looked: now,
             next_table: now,
+            next_look: now,
+            up: BTreeSet::new(),
+            told: BTreeMap::new(),
+            over_limit: Vec::new(),
         }
     }
 
@@ -106,12 +121,16 @@ impl Multicast {
 
     /// Takes what workers have heard, and sends queries that are due. Returns whether snapshots have to follow.
     pub(crate) fn service(&mut self, host: &Host, ports: &Ports, workers: &mut Workers) -> bool {
-        let Some(snooper) = &mut self.snooper else { return false };
         let now = Instant::now();
-        if now.duration_since(self.looked) < INTERVAL {
+        if self.snooper.is_none() || now.duration_since(self.looked) < INTERVAL {
             return false;
         }
         self.looked = now;
+        if now >= self.next_look {
+            self.next_look = now + LOOK_INTERVAL;
+            self.look_at_ports(ports, now);
+        }
+        let Some(snooper) = &mut self.snooper else { return false };
         let mut taken = Vec::new();
         for port in &self.ports {
             self.exchange.inbox.take(*port, &mut taken);
@@ -137,6 +156,30 @@ impl Multicast {
         of_snapshots.table = Arc::new(snooper.table());
         self.next_table = now + now.elapsed() * SHARE_OF_TIME;
         true
+    }
+
+    /// Forgets what is known of ports whose link has gone down, and notes those that are over their limit.
+    fn look_at_ports(&mut self, ports: &Ports, now: Instant) {
+        let Self { snooper: Some(snooper), up, told, over_limit, .. } = self else { return };
+        let up_now: BTreeSet<u16> =
+            self.ports.iter().copied().filter(|port| ports.link_of(PortId(*port))).collect();
+        up.difference(&up_now).for_each(|port| snooper.link_down(*port));
+        *up = up_now;
+        told.retain(|port, _| self.ports.contains(port));
+        for port in &self.ports {
+            let (_, count) = snooper.counts(*port);
+            let may_tell =
+                told.get(port).is_none_or(|(at, known)| *known < count && now >= *at + TELL_INTERVAL);
+            if count > 0 && may_tell {
+                told.insert(*port, (now, count));
+                over_limit.push(Notice::MulticastLimit { port: PortId(*port), over_limit: count });
+            }
+        }
+    }
+
+    /// The ports that are newly over their limit.
+    pub(crate) fn over_limit(&mut self) -> impl Iterator<Item = Notice> + use<> {
+        std::mem::take(&mut self.over_limit).into_iter()
     }
 
     /// What snapshots know of it.

@@ -56,6 +56,12 @@ fn a_port_that_floods_reports_harms_no_other() {
     let flood = port(&daemon, "flood");
     assert!(flood.groups <= 128 && flood.over_limit > 0 && flood.refused > 1000, "{flood:?}");
     assert!(format!("{:?}", daemon.stats().drops).contains("mcast-refused"));
+    let told = |daemon: &Daemon| -> Vec<String> {
+        let events: Vec<netvm_api::Event> = daemon.get(path::EVENTS);
+        let limit = events.into_iter().filter(|event| event.kind == netvm_api::EventKind::MulticastLimit);
+        limit.map(|event| event.subject).collect()
+    };
+    daemon.until("it is told, once, and of no other", |daemon| told(daemon) == ["flood"]);
     // Others join as before.
     let membership = join(viewer, "239.7.7.7");
     daemon.until("the viewer has joined", |daemon| ports_of(daemon, "239.7.7.7") == ["viewer"]);

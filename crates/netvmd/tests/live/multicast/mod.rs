@@ -176,6 +176,9 @@ fn packets_of_a_group_go_to_its_members() {
     daemon.until("other has left", |daemon| ports_of(daemon, GROUP) == ["viewer"]);
     assert_eq!(reached(GROUP), [true, false]);
 
+    // Its link is down: what it has joined ends with it.
+    viewer.ip("link set eth0 down");
+    daemon.until("its membership has ended", |daemon| ports_of(daemon, GROUP).is_empty());
     drop(membership);
     daemon.purge();
 }
