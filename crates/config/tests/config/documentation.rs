@@ -73,7 +73,7 @@ fn all_keys_are_documented_and_no_others() {
     // A host that uses every key there is.
     let text = r#"
         engine = { nodes = [[0]], connections = { limit = 100, mappings = 64, log = { file = "/tmp/l", collector = "192.0.2.1:4739" } }, flow_monitor = { export = "ipfix:udp:192.0.2.1:4739", eve = "/tmp/eve" } }
-        api = { web = "127.0.0.1:9180", view_group = "v", capture_group = "capture", operate_group = "o", audit = "/a", remote = { listen = "[::]:9480", certificate = "/c", key = "/k", client_ca = "/ca", client = [{ name = "n", role = "view", fingerprints = "0000000000000000000000000000000000000000000000000000000000000000" }] } }
+        api = { web = "127.0.0.1:9180", view_group = "v", capture_group = "capture", operate_group = "o", audit = "/a", remote = { listen = "[::]:9480", certificate = "/c", key = "/k", client_ca = "/ca", client = [{ name = "n", role = "view", fingerprints = "0000000000000000000000000000000000000000000000000000000000000000" }], passwords = "/p", user = [{ name = "n", role = "view" }] } }
         health = { within = 1, steady = 0, chains = false, ports = ["a"], ping = ["::1"], router = "z" }
         group = [{ name = "g", may_send_to = [] }]
         port = [
