@@ -124,15 +124,17 @@ pub struct RuntimeConfig {
     pub annotations: Map<String, Value>,
 }
 
-/// A published port.
+/// A published port. containerd begins the names with capitals, as readers in Go do not distinguish.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
+    #[serde(default, alias = "HostPort")]
     pub host_port: u16,
+    #[serde(alias = "ContainerPort")]
     pub container_port: u16,
-    #[serde(default)]
+    #[serde(default, alias = "Protocol")]
     pub protocol: String,
-    #[serde(default, rename = "hostIP")]
+    #[serde(default, rename = "hostIP", alias = "HostIP")]
     pub host_ip: String,
 }
 
@@ -140,9 +142,13 @@ pub struct PortMapping {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Bandwidth {
+    #[serde(alias = "IngressRate")]
     pub ingress_rate: u64,
+    #[serde(alias = "IngressBurst")]
     pub ingress_burst: u64,
+    #[serde(alias = "EgressRate")]
     pub egress_rate: u64,
+    #[serde(alias = "EgressBurst")]
     pub egress_burst: u64,
 }
 

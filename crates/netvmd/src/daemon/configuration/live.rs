@@ -182,6 +182,10 @@ impl LivePorts {
             let _ = std::fs::rename(&path, &aside);
             LiveSet::default()
         });
+        if path.exists() {
+            // Without ports that have ended. If this fails, the next change does it.
+            let _ = history::write(&path, &set);
+        }
         Self { path, set: Mutex::new(set) }
     }
 
