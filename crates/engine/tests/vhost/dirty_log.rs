@@ -69,31 +69,49 @@ enum Begin {
     Within,
 }
 
-fn start(hostile: &HostileGuest, features: u64, begin: Begin, log: &OwnedFd) {
+/// Whether the log was accepted.
+fn start(hostile: &HostileGuest, features: u64, begin: Begin, log: &OwnedFd) -> bool {
     hostile.send(SET_PROTOCOL_FEATURES, &[LOG_SHMFD], None);
     match begin {
         Begin::Before => {
             hostile.begin(features | LOG_ALL);
             (0..2).for_each(|ring| hostile.start(ring));
             (0..2).for_each(|ring| hostile.log_ring(ring, true));
-            assert!(hostile.log(log.as_fd(), LOG_BYTES, LOG_OFFSET));
+            if !hostile.log(log.as_fd(), LOG_BYTES, LOG_OFFSET) {
+                return false;
+            }
         }
         Begin::Within => {
             hostile.begin(features);
             (0..2).for_each(|ring| hostile.start(ring));
-            assert!(hostile.log(log.as_fd(), LOG_BYTES, LOG_OFFSET));
+            if !hostile.log(log.as_fd(), LOG_BYTES, LOG_OFFSET) {
+                return false;
+            }
             hostile.features(features | LOG_ALL);
             (0..2).for_each(|ring| hostile.log_ring(ring, true));
         }
     }
     hostile.wait_until_handled();
+    true
+}
+
+/// Connects with a log. The port hangs up while it still has the guest before.
+fn connect(rig: &mut Rig, path: &Path, features: u64, begin: Begin) -> (HostileGuest, OwnedFd) {
+    let mut connected = None;
+    let is_logged = rig.until(TIMEOUT, |_| {
+        let (log, hostile) = (log_file(), HostileGuest::reach(path));
+        let is_logged = start(&hostile, features, begin, &log);
+        connected = is_logged.then_some((hostile, log));
+        is_logged
+    });
+    assert!(is_logged, "{}", rig.describe());
+    connected.unwrap()
 }
 
 /// Offers random buffers in a ring, stops it once they are used, and compares the memory with that before.
 fn check(rig: &mut Rig, path: &Path, generator: &mut Generator, features: u64) {
     let begin = if generator.roll().is_multiple_of(2) { Begin::Before } else { Begin::Within };
-    let (log, hostile) = (log_file(), HostileGuest::reach(path));
-    start(&hostile, features, begin, &log);
+    let (hostile, log) = connect(rig, path, features, begin);
     assert!(rig.until(TIMEOUT, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
     let number = generator.roll() % 2;
     let (at, flags) = (number * 0x1_0000, if number == 0 { WRITE } else { 0 });
@@ -144,8 +162,7 @@ fn a_dma_engine_leaves_logged_copies_to_the_processor() {
 #[test]
 fn nothing_is_marked_before_and_after() {
     with_rig("log-off", VhostDma::Off, |rig, path| {
-        let (log, hostile) = (log_file(), HostileGuest::reach(path));
-        start(&hostile, VERSION_1, Begin::Within, &log);
+        let (hostile, log) = connect(rig, path, VERSION_1, Begin::Within);
         hostile.features(VERSION_1);
         (0..2).for_each(|ring| hostile.log_ring(ring, false));
         hostile.wait_until_handled();
@@ -186,8 +203,7 @@ fn a_log_that_is_too_short_or_not_there_is_refused() {
             );
         }
         // A log that its owner truncates under a worker is as memory that is truncated.
-        let (log, hostile) = (log_file(), HostileGuest::reach(path));
-        start(&hostile, VERSION_1, Begin::Within, &log);
+        let (hostile, log) = connect(rig, path, VERSION_1, Begin::Within);
         let event = netvm_notify::new_eventfd().unwrap();
         hostile.send(SET_LOG_FD, &[], Some(event.as_fd()));
         hostile.wait_until_handled();
