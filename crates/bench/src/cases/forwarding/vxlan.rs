@@ -31,7 +31,7 @@ use std::path::Path;
 use netvm_model::Idle;
 
 use super::container::CUBIC;
-use super::container::hosts::{Hosts, Link, PORTS};
+use super::container::hosts::{Hosts, Link, PORTS, run};
 use super::container::iperf::{self, Case, Flow, figures};
 use crate::cli::ContainerArgs;
 use crate::error::BenchError;
@@ -39,7 +39,7 @@ use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Measured, Plan, Subject, alternate};
 use crate::measure::probe;
 use crate::measure::report::Row;
-use crate::peers::ovs::{self, Release, Switch, Tunnel};
+use crate::peers::ovs::{self, Release, Switch, Tunnel, UNDERLAY};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
 use crate::setup::sandbox;
@@ -184,5 +184,9 @@ fn open_vswitch(case: &Case<'_>, switch: &OvsCase<'_>, plan: &Plan) -> Measured 
         Ok(())
     });
     drop(switch);
+    if release.is_some() {
+        // Open vSwitch makes devices that outlive it, and this one has the VTEP's address.
+        run(&format!("link delete {UNDERLAY}"))?;
+    }
     measured
 }

@@ -30,7 +30,7 @@ use crate::setup::traffic::{PLUGIN, Traffic};
 
 pub use openflow::drops;
 pub use release::Release;
-pub use tunnel::Tunnel;
+pub use tunnel::{Tunnel, UNDERLAY};
 
 use configure::{configure, vsctl};
 use ports::Forwarded;

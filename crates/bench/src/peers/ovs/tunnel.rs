@@ -10,7 +10,7 @@ use crate::machine::Cores;
 use crate::measure::probe::ip;
 
 /// The bridge that the datagrams leave by, and the tunnel.
-const UNDERLAY: &str = "br1";
+pub const UNDERLAY: &str = "br1";
 const TUNNEL: &str = "vx0";
 
 /// A tunnel.
