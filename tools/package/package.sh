@@ -42,11 +42,10 @@ this_suite() {
 
 # package_version: that of the sources, and newer with each commit.
 package_version() {
-    local release commit
-    release=$(awk -F'"' '/^version/ { print $2; exit }' Cargo.toml)
+    local commit
     commit=$(TZ=UTC git -c safe.directory='*' log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h 2>/dev/null) ||
         commit=$(date -u +%Y%m%d.%H%M%S)
-    printf '%s~%s\n' "$release" "$commit"
+    printf '%s~%s\n' "$(release_version)" "$commit"
 }
 
 dev_package() {

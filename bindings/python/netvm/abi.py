@@ -107,7 +107,7 @@ def library():
         lib = ctypes.CDLL(name)
     except OSError as error:
         raise ImportError(
-            f"{error}: install its package ({soname().replace('.so.', '')}), or set NETLIB_LIBRARY to the path of libnetlib.so"
+            f"{error}: install the package {soname().replace('.so.', '')}, or set NETLIB_LIBRARY to the path of libnetlib.so"
         ) from error
     pointer, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
     for name, result, arguments in [
