@@ -1,7 +1,8 @@
 //! The peers that netvm is compared with, in separate processes.
 
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
@@ -43,4 +44,17 @@ fn run_itself<T: DeserializeOwned>(peer: &'static str, arguments: Vec<String>) -
         return Err(failed(format!("ended with {}; see its message above", output.status)));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| failed(format!("malformed result: {error}")))
+}
+
+/// Runs a program with this input, and returns what it prints on standard error, and its status.
+fn converse(command: &mut Command, input: &str) -> io::Result<Output> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        match pipe.write_all(input.as_bytes()) {
+            // The program prints why it stopped reading.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            _ => {}
+        }
+    }
+    child.wait_with_output()
 }

@@ -42,6 +42,11 @@ pub struct Processor {
     pub core: u32,
 }
 
+/// The accelerator of an option `--accel`.
+pub fn accel(name: &str) -> Accel {
+    if name == "kvm" { Accel::Kvm } else { Accel::Tcg }
+}
+
 /// What a guest that is an NF runs.
 #[derive(Clone, Debug)]
 pub struct NfImage {

@@ -17,13 +17,12 @@ use clap::{Args, ValueEnum};
 use netvm_engine::{LatencyView, Span};
 use netvm_model::{Idle, Output, PortKind, RoleId, SourceConfig};
 use netvm_region::NfCounter;
-use netvm_vm::Accel;
 
 use super::receive::two_cores;
 use super::trial::{TrialArgs, print};
 use crate::error::BenchError;
 use crate::measure::window::Window;
-use crate::setup::guest::{Guest, NfImage, Processor, beside, pinned};
+use crate::setup::guest::{self, Guest, NfImage, Processor, beside, pinned};
 use crate::setup::huge_pages::HugePages;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
@@ -127,6 +126,10 @@ pub fn measure(args: &ChainsArgs) -> Result<(), BenchError> {
         PageSize::Huge => Some(HugePages::reserve(u64::from(args.buffers) * BUFFER_BYTES + OTHER_BYTES)?),
     };
     let files = tempfile::tempdir().map_err(BenchError::system("cannot make a folder"))?;
+    for (name, text) in [("routes", ROUTES), ("rules", RULES)] {
+        std::fs::write(files.path().join(name), text)
+            .map_err(BenchError::system("cannot write an NF's file"))?;
+    }
     let mut rig = Rig::start(&host(args, engine).build(), &[])?;
     let guests = launch(args, nf, files.path(), &mut rig)?;
     rig.engine().reset_latencies();
@@ -178,7 +181,7 @@ fn launch(args: &ChainsArgs, core: u32, folder: &Path, rig: &mut Rig) -> Result<
     for n in 1..=args.nfs {
         for _ in 0..args.replicas {
             let is_last = n == args.nfs;
-            let program = Program::of(if is_last { args.function } else { Function::Forward }, args, folder)?;
+            let program = Program::of(if is_last { args.function } else { Function::Forward }, args)?;
             let role = role(n);
             match args.place {
                 Place::Process => {
@@ -187,8 +190,8 @@ fn launch(args: &ChainsArgs, core: u32, folder: &Path, rig: &mut Rig) -> Result<
                     rig.launch_program(&role, command)?;
                 }
                 Place::Vm => {
-                    let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
-                    let guest = Guest::nf(&program.image(folder), Processor { accel, core })?;
+                    let processor = Processor { accel: guest::accel(&args.accel), core };
+                    let guest = Guest::nf(&program.image(folder), processor)?;
                     rig.launch_guest(&role, &guest)?;
                     guests.push(guest);
                 }
@@ -206,16 +209,12 @@ struct Program {
 }
 
 impl Program {
-    fn of(function: Function, args: &ChainsArgs, folder: &Path) -> Result<Self, BenchError> {
+    fn of(function: Function, args: &ChainsArgs) -> Result<Self, BenchError> {
         let (name, package, file) = match function {
             Function::Forward => ("netvm-simple-forward", "netvm-nf-simple-forward", None),
             Function::L3 => ("netvm-l3-forward", "netvm-nf-l3-forward", Some(("--routes", "routes"))),
             Function::Firewall => ("netvm-firewall", "netvm-nf-firewall", Some(("--rules", "rules"))),
         };
-        for (name, text) in [("routes", ROUTES), ("rules", RULES)] {
-            std::fs::write(folder.join(name), text)
-                .map_err(BenchError::system("cannot write an NF's file"))?;
-        }
         let options = match function {
             Function::Forward if args.work > 0 => vec![format!("--delay-cycles={}", args.work)],
             _ => Vec::new(),

@@ -29,17 +29,15 @@ use netvm_wire::MacAddr;
 use crate::cli::ContainerArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
-use crate::measure::harness::{Comparison, Measured, Plan, Subject, alternate};
-use crate::measure::probe;
+use crate::measure::harness::{Comparison, Measured, Plan, alternate};
 use crate::measure::report::Row;
 use crate::nf::{Kind, NfSpec};
-use crate::peers::ovs::{self, Switch};
+use crate::peers::ovs::Switch;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
-use crate::setup::sandbox;
 use hop::BridgeHop;
 use hosts::{Hosts, Link, PORTS};
-use iperf::{Case, Flow, figures};
+use iperf::{Case, Chosen, Flow, Measure, figures};
 
 /// Linux's default congestion control, whatever this machine's is.
 pub const CUBIC: &str = "cubic";
@@ -90,9 +88,6 @@ enum Between {
     Program,
 }
 
-/// Measures a case.
-type Measure<'a> = Box<dyn Fn(&Case<'_>, &Plan) -> Measured + 'a>;
-
 /// Runs the benchmark.
 ///
 /// # Errors
@@ -102,14 +97,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     let congestion = congestion.as_deref().unwrap_or(CUBIC);
     let cores = args.cores()?;
     iperf::find()?;
-    let sandbox = if args.skip_peers {
-        eprintln!("skipping peers (--skip-peers)");
-        probe::leave_network()?;
-        None
-    } else {
-        ovs::find()?;
-        Some(sandbox::enter()?)
-    };
+    let sandbox = hosts::enter(args.skip_peers)?;
     hosts::forward()?;
     let mut measures: Vec<(&'static str, Measure<'_>)> =
         vec![(BRIDGE, Box::new(|case, plan| kernel(case, Link::Bridge, plan)))];
@@ -135,15 +123,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
         comparisons.push(Comparison::new(flow.case(VETH_HOP), flow.case("switch")));
         comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
-    let is_wanted = |case: &str| only.is_empty() || only.iter().any(|name| name == case);
-    let mut subjects = Vec::new();
-    for (name, measure) in measures {
-        let flows: Vec<Flow> = Flow::ALL.into_iter().filter(|flow| is_wanted(&flow.case(name))).collect();
-        if !flows.is_empty() {
-            let case = Case { name, flows, congestion };
-            subjects.push(Subject::new(name, move |plan| measure(&case, plan)));
-        }
-    }
+    let mut subjects = Chosen { flows: &Flow::ALL, only, congestion }.subjects(measures);
     alternate(&args.plan(), &mut subjects, &comparisons)
 }
 

@@ -31,26 +31,21 @@ use std::path::Path;
 use netvm_model::Idle;
 
 use super::container::CUBIC;
-use super::container::hosts::{Hosts, Link, PORTS, run};
-use super::container::iperf::{self, Case, Flow, figures};
+use super::container::hosts::{self, Hosts, Link, PORTS, run};
+use super::container::iperf::{self, Case, Chosen, Flow, Measure, figures};
 use crate::cli::ContainerArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Measured, Plan, Subject, alternate};
-use crate::measure::probe;
 use crate::measure::report::Row;
-use crate::peers::ovs::{self, Release, Switch, Tunnel, UNDERLAY};
+use crate::peers::ovs::{Release, Switch, Tunnel, UNDERLAY};
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
-use crate::setup::sandbox;
 use kernel::Bridge;
 use topology::{FAR_VTEP, NEAR_VTEP_NET, Path as Way, UNDERLAY_MTU, VNI};
 
 /// Kinds of TCP traffic.
 const FLOWS: [Flow; 3] = [Flow::Tcp, Flow::Reverse, Flow::Eight];
-
-/// Measures a case.
-type Measure<'a> = Box<dyn Fn(&Case<'_>, &Plan) -> Measured + 'a>;
 
 /// Runs the benchmark.
 ///
@@ -61,14 +56,7 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     let congestion = congestion.as_deref().unwrap_or(CUBIC);
     let cores = args.cores()?;
     iperf::find()?;
-    let sandbox = if args.skip_peers {
-        eprintln!("skipping peers (--skip-peers)");
-        probe::leave_network()?;
-        None
-    } else {
-        ovs::find()?;
-        Some(sandbox::enter()?)
-    };
+    let sandbox = hosts::enter(args.skip_peers)?;
     let mut measures: Vec<(&'static str, Measure<'_>)> = Vec::new();
     for way in Way::ALL {
         measures.push((way.name(), Box::new(move |case, plan| netvm(case, way, cores, plan))));
@@ -90,16 +78,9 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
             measures.push((name, Box::new(move |case, plan| open_vswitch(case, &switch, plan))));
         }
     }
-    let is_wanted = |case: &str| only.is_empty() || only.iter().any(|name| name == case);
-    let mut subjects = Vec::new();
-    for (name, measure) in measures {
-        let flows: Vec<Flow> = FLOWS.into_iter().filter(|flow| is_wanted(&flow.case(name))).collect();
-        if !flows.is_empty() {
-            let case = Case { name, flows, congestion };
-            subjects.push(Subject::new(name, move |plan| measure(&case, plan)));
-        }
-    }
-    for case in small::CASES.into_iter().filter(|case| is_wanted(case.name())) {
+    let chosen = Chosen { flows: &FLOWS, only, congestion };
+    let mut subjects = chosen.subjects(measures);
+    for case in small::CASES.into_iter().filter(|case| chosen.has(case.name())) {
         subjects.push(Subject::new(case.name(), move |plan| small::measure(case, cores, plan)));
     }
     alternate(&args.plan(), &mut subjects, &comparisons())

@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 use netvm_clock as clock;
 use netvm_model::{Action, Idle, Output, PortKind, VhostDma, VhostMode};
-use netvm_vm::{Accel, Card, CardKind};
+use netvm_vm::{Card, CardKind};
 
 use crate::cli::VmArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Plan, Subject, alternate};
 use crate::measure::report::{Row, Unit};
-use crate::setup::guest::{BOOT, Guest, NfImage, Processor, beside, pinned};
+use crate::setup::guest::{self, BOOT, Guest, NfImage, Processor, beside, pinned};
 use crate::setup::layout::{Layout, lossless, paced};
 use crate::setup::rig::Rig;
 
@@ -47,7 +47,7 @@ const MANAGER_INTERVAL: Duration = Duration::from_millis(20);
 pub fn measure(args: &VmArgs) -> Result<Vec<Row>, BenchError> {
     let cores = args.bench.cores()?;
     let program = beside(PROGRAM, "netvm-nf-simple-forward")?;
-    let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
+    let accel = guest::accel(&args.accel);
     let image = NfImage { program: program.clone(), arguments: vec!["--poll".to_owned()], files: Vec::new() };
     let guest = Guest::nf(&image, Processor { accel, core: cores.nf })?;
     let ordinary = Guest::ordinary(&beside(FORWARDER, "netvm-bench")?, accel, cores.nf)?;

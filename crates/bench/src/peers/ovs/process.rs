@@ -1,7 +1,6 @@
 //! Open vSwitch's tools and daemons; the daemons end with this process.
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +12,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::{NAME, TIMEOUT};
 use crate::error::BenchError;
 use crate::machine::pin;
+use crate::peers::converse;
 
 /// A daemon. Killed on drop, or when this process ends.
 #[derive(Debug)]
@@ -81,18 +81,6 @@ pub fn feed(command: &mut Command, input: &str) -> Result<(), BenchError> {
         return Ok(());
     }
     Err(BenchError::Peer { peer: NAME, problem: format!("{name}, {status}: {}", errors.trim()) })
-}
-
-fn converse(command: &mut Command, input: &str) -> io::Result<Output> {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    if let Some(mut pipe) = child.stdin.take() {
-        match pipe.write_all(input.as_bytes()) {
-            // The tool prints why it stopped reading.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-            _ => {}
-        }
-    }
-    child.wait_with_output()
 }
 
 /// Waits until a daemon has created a file.

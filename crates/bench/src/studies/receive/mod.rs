@@ -22,13 +22,13 @@ use std::sync::LazyLock;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use netvm_vm::{Accel, CardKind};
+use netvm_vm::CardKind;
 use netvm_wire::MacAddr;
 
 use super::trial::{self, Streams, TrialArgs};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
-use crate::setup::guest::{Guest, NfImage, Processor, beside};
+use crate::setup::guest::{self, Guest, NfImage, Processor, beside};
 use crate::setup::network;
 use crate::setup::sender::{Destination, Sender, Stream};
 use options::MonitorKind;
@@ -173,7 +173,7 @@ fn arguments(args: &ReceiveArgs, interface: &str) -> Vec<String> {
 
 /// The image of the guest that runs the program; `None` if the program runs on the host.
 fn image(args: &ReceiveArgs, core: u32) -> Result<Option<Guest>, BenchError> {
-    let accel = if args.accel == "kvm" { Accel::Kvm } else { Accel::Tcg };
+    let accel = guest::accel(&args.accel);
     let words = arguments(args, "eth0");
     match (args.platform, args.method) {
         (Platform::Host, _) => Ok(None),

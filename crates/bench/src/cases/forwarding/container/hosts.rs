@@ -1,6 +1,7 @@
 //! Two network namespaces with an interface each, and how the kernel connects them, if it does.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::sync::Once;
 
 use netvm_model::InterfaceAddress;
@@ -8,6 +9,7 @@ use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr};
 
 use crate::error::BenchError;
 use crate::measure::probe;
+use crate::peers::ovs;
 
 /// How the kernel connects the namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,6 +186,18 @@ fn set_congestion(namespace: &str, congestion: &str) {
             );
         });
     }
+}
+
+/// Enters a network namespace; with peers, a sandbox for Open vSwitch, whose folder it returns.
+///
+/// # Errors
+/// As for [`ovs::sandbox`].
+pub fn enter(skips_peers: bool) -> Result<Option<PathBuf>, BenchError> {
+    let sandbox = ovs::sandbox(skips_peers)?;
+    if sandbox.is_none() {
+        probe::leave_network()?;
+    }
+    Ok(sandbox)
 }
 
 /// Runs `ip`.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::hosts::Hosts;
 use crate::error::BenchError;
-use crate::measure::harness::{Figure, Measured, Plan};
+use crate::measure::harness::{Figure, Measured, Plan, Subject};
 use crate::measure::report::Unit;
 
 const PROGRAM: &str = "iperf3";
@@ -70,6 +70,38 @@ pub struct Case<'a> {
     pub flows: Vec<Flow>,
     /// TCP's congestion control.
     pub congestion: &'a str,
+}
+
+/// Measures a case.
+pub type Measure<'a> = Box<dyn Fn(&Case<'_>, &Plan) -> Measured + 'a>;
+
+/// What is to be measured.
+#[derive(Clone, Copy)]
+pub struct Chosen<'a> {
+    /// Of each subject.
+    pub flows: &'a [Flow],
+    /// Only these cases; empty: all.
+    pub only: &'a [String],
+    /// TCP's congestion control.
+    pub congestion: &'a str,
+}
+
+impl<'a> Chosen<'a> {
+    /// Whether a case is to be measured.
+    pub fn has(self, case: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == case)
+    }
+
+    /// The subjects that have a case.
+    pub fn subjects(self, measures: Vec<(&'static str, Measure<'a>)>) -> Vec<Subject<'a>> {
+        let of = |(name, measure): (&'static str, Measure<'a>)| {
+            let flows: Vec<Flow> =
+                self.flows.iter().copied().filter(|flow| self.has(&flow.case(name))).collect();
+            let case = Case { name, flows, congestion: self.congestion };
+            (!case.flows.is_empty()).then(|| Subject::new(name, move |plan| measure(&case, plan)))
+        };
+        measures.into_iter().filter_map(of).collect()
+    }
 }
 
 /// Checks that iperf3 is installed.
