@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::json;
 
-use super::{LIMIT, Routed, end, lacks};
+use super::{LIMIT, Routed, end, good, lacks};
 use crate::net::{Net, PLUGIN, within};
 
 /// Its own daemon, with its own folders, and with CRI.
@@ -79,19 +79,23 @@ impl Containerd {
     }
 
     /// Runs a command in a place where the folders of `ctr`, which no option names, are those of this test.
-    pub fn ctr(&self, words: &str) -> Output {
+    fn command(&self, words: &str) -> Command {
         let folder = self.folder.display();
         let script = format!(
             "mkdir -p /etc/cni /opt/cni && mount --bind {folder}/cni /etc/cni && mount --bind {folder}/cni /opt/cni && \
              exec timeout 60 ctr -a {folder}/containerd.sock {words}"
         );
-        Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap()
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]);
+        command
+    }
+
+    pub fn ctr(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
     }
 
     pub fn good(&self, words: &str) -> String {
-        let output = self.ctr(words);
-        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        good(&mut self.command(words))
     }
 }
 

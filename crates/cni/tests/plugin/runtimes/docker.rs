@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{LIMIT, Routed, end, lacks};
+use super::{LIMIT, Routed, command_of, end, good, lacks};
 use crate::docker::Driver;
 use crate::net::within;
 
@@ -57,15 +57,11 @@ impl Docker {
     }
 
     fn run(&self, words: &str) -> Output {
-        let command = format!("{} {words}", self.command());
-        let mut words = command.split(' ');
-        Command::new(words.next().unwrap()).args(words).output().unwrap()
+        command_of(&format!("{} {words}", self.command())).output().unwrap()
     }
 
     fn good(&self, words: &str) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        good(&mut command_of(&format!("{} {words}", self.command())))
     }
 }
 

@@ -152,6 +152,14 @@ fn tar(folder: &Path, into: &Path, files: &[&str]) {
     good(Command::new("tar").arg("cf").arg(into).arg("-C").arg(folder).args(files));
 }
 
+/// The command of a line whose words have no spaces.
+fn command_of(line: &str) -> Command {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    command
+}
+
 /// What a command says, which must succeed.
 fn good(command: &mut Command) -> String {
     let output = command.output().unwrap();

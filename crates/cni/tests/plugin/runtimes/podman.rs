@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use super::{Routed, lacks};
+use super::{Routed, command_of, good, lacks};
 use crate::net::PLUGIN;
 
 /// Its own folders, of which nothing stays.
@@ -21,15 +21,11 @@ impl Podman {
     }
 
     fn run(&self, words: &str) -> Output {
-        let command = format!("{} {words}", self.command());
-        let mut words = command.split(' ');
-        Command::new(words.next().unwrap()).args(words).output().unwrap()
+        command_of(&format!("{} {words}", self.command())).output().unwrap()
     }
 
     fn good(&self, words: &str) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        good(&mut command_of(&format!("{} {words}", self.command())))
     }
 
     /// The settings, the network of this test, and an image.
