@@ -4,12 +4,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::buffers::{WRITE, place};
-use crate::support::Rig;
-use crate::support::guests::{connected, host, no_buffer_is_lost, view};
+use crate::sent::before_a_capture;
+use crate::support::guests::{connected, no_buffer_is_lost, view};
 use crate::support::hostile_guest::{ENTRIES, HostileGuest, MEMORY, USER, descriptor};
 use crate::support::hostile_rig::{HOSTILE, PACKED, TIMEOUT, VERSION_1, goes_on, is_up, with_rig};
 use crate::support::pcap::Scratch;
-use netvm_model::{EngineConfig, Forward, Host, VhostDma};
+use netvm_model::{Host, VhostDma};
 use netvm_vhost_user::request::{
     ADD_MEM_REG, GET_INFLIGHT_FD, GET_MAX_MEM_SLOTS, REM_MEM_REG, SEND_RARP, SET_INFLIGHT_FD,
     SET_PROTOCOL_FEATURES,
@@ -68,12 +68,7 @@ fn a_packed_ring_goes_on_where_a_killed_back_end_was() {
 fn a_guest_that_cannot_announce_itself_is_announced() {
     let scratch = Scratch::new();
     let path = scratch.path().join("moved");
-    let mut rig = Rig::new(&EngineConfig::default());
-    let mut host = host(&[&path]);
-    let mut capture = scratch.port(1, &[]);
-    capture.policy.forward = Forward::Normal;
-    host.ports.push(capture);
-    rig.engine.apply(&host).unwrap();
+    let mut rig = before_a_capture(&scratch, &path);
     let hostile = HostileGuest::reach(&path);
     hostile.send(SET_PROTOCOL_FEATURES, &[RARP], None);
     hostile.begin(VERSION_1);

@@ -1,6 +1,7 @@
 //! Buffers of every shape from which a guest sends: its packets arrive whole, and those that contradict their header do
 //! not.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::buffers::{Buffer, HEADER, Ring, place};
@@ -49,16 +50,22 @@ fn frames() -> Vec<Vec<u8>> {
     (0..8).map(of).collect()
 }
 
-/// Sends the buffers and returns the frames that a capture received.
-fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>> {
-    let scratch = Scratch::new();
-    let path = scratch.path().join(name);
+/// An engine that switches between a guest, port 0, and a capture, port 1.
+pub fn before_a_capture(scratch: &Scratch, path: &Path) -> Rig {
     let mut rig = Rig::new(&EngineConfig::default());
-    let mut host = host(&[&path]);
+    let mut host = host(&[path]);
     let mut capture = scratch.port(1, &[]);
     capture.policy.forward = Forward::Normal;
     host.ports.push(capture);
     rig.engine.apply(&host).unwrap();
+    rig
+}
+
+/// Sends the buffers and returns the frames that a capture received.
+fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>> {
+    let scratch = Scratch::new();
+    let path = scratch.path().join(name);
+    let mut rig = before_a_capture(&scratch, &path);
     let hostile = HostileGuest::connect(&path, features);
     sent.iter().enumerate().for_each(|(number, sent)| fill(&hostile, number, sent));
     let ring = Ring { hostile: &hostile, at: RING, packed: features & PACKED != 0, flags: 0, shift: 0 };
