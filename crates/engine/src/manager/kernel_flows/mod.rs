@@ -242,13 +242,8 @@ impl FastPaths {
         is_long
     }
 
-    /// Whether both ports of a flow have their epochs still.
     fn holds(&self, flow: &Installed) -> bool {
-        flow.epochs == [self.epoch(flow.from), self.epoch(flow.decided.to)]
-    }
-
-    fn epoch(&self, port: PortId) -> u32 {
-        self.ports.get(&port).map_or(0, |port| port.epoch)
+        holds(&self.ports, flow)
     }
 
     /// Puts a flow into the table, if the kernel can forward it.
@@ -283,10 +278,13 @@ impl FastPaths {
         let policy = Arc::clone(context.rules.policy());
         let mut counting = Counting::new(&policy, context.workers.by_kernel());
         let Self { flows, ports, .. } = self;
-        let epoch = |port: PortId| ports.get(&port).map_or(0, |port| port.epoch);
-        flows.count(&shared.table, &mut counting, |flow| {
-            flow.epochs == [epoch(flow.from), epoch(flow.decided.to)]
-        });
+        flows.count(&shared.table, &mut counting, |flow| holds(ports, flow));
         context.rules.hits_mut().add(counting.hits());
     }
+}
+
+/// Whether both ports of a flow have their epochs still.
+fn holds(ports: &BTreeMap<PortId, FastPathPort>, flow: &Installed) -> bool {
+    let epoch = |port: PortId| ports.get(&port).map_or(0, |port| port.epoch);
+    flow.epochs == [epoch(flow.from), epoch(flow.decided.to)]
 }

@@ -22,7 +22,7 @@ use crate::worker::Command;
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which links and limits of ports are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// A port over its limit is told of at most so often.
+/// Interval between two notices that a port is over its limit.
 const TELL_INTERVAL: Duration = Duration::from_mins(1);
 /// A new table at most after so many times the time that it takes to make one.
 const SHARE_OF_TIME: u32 = 20;
