@@ -17,7 +17,7 @@ use argon2::{Algorithm, Argon2, Params, Version};
 const MAX_FILE: u64 = 1 << 20;
 /// Permissions of others, who must not read hashes.
 const OTHERS: u32 = 0o007;
-/// Shortest password in characters: it is the only proof of who somebody is.
+/// Shortest password in characters: there is no second factor.
 pub const MIN_PASSWORD: usize = 12;
 /// Longest password in bytes.
 pub const MAX_PASSWORD: usize = 1024;

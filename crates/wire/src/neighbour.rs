@@ -167,7 +167,7 @@ fn option(mut options: &[u8], message: u8) -> Option<Option<MacAddr>> {
 }
 
 impl Request {
-    /// Writes the answer of who has the target, as a frame; returns its length.
+    /// Writes the holder's reply to `out`, as an Ethernet frame; returns its length.
     #[must_use]
     pub fn answer(&self, by: Holder, out: &mut [u8]) -> Option<usize> {
         let Self { target, source, source_mac } = *self;

@@ -50,7 +50,7 @@ pub struct DockerArgs {
     /// Name of the driver
     #[arg(long, default_value = "netvm")]
     pub name: String,
-    /// Folder of what Docker has said of networks and endpoints
+    /// Folder in which the driver keeps its networks and endpoints
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/netvm-docker")]
     pub state: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Checks of etcd, if it is named: each member, what it says of itself, and its clock.
+//! Checks of etcd, if it is named: whether each member answers and has a leader, and its clock.
 
 use netvm_fleet::{CLOCK_TOLERANCE, EtcdArgs, EtcdError};
 

@@ -26,7 +26,7 @@ const CONFIRM_MARGIN: u64 = 60;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often health is tested without a change.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
-/// What is said of a configuration that takes a restart, and with which netvmd did not start.
+/// The problem of a configuration that takes a restart, if netvmd could not start with it.
 const NOT_STARTED: &str = "netvmd could not start with it, and runs the last good configuration: see its log \
                            (journalctl -u netvmd), and write another one";
 /// The reason, in the history.

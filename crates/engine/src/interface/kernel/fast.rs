@@ -44,7 +44,7 @@ impl Managed {
         Ok(Self { opened, interface, fast: None, why_not })
     }
 
-    /// What is said of its port, beside the driver.
+    /// Why a port with `fast_path = true` has none, for its status; `None` if it has one, or need not.
     pub(super) fn note(&self, fast_path: FastPath) -> Option<String> {
         self.why_not.clone().filter(|_| fast_path == FastPath::On)
     }

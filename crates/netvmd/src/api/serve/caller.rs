@@ -39,7 +39,7 @@ pub(crate) enum Identity {
         /// The user's name.
         name: String,
     },
-    /// A client from another machine without a certificate, who is not logged in.
+    /// A client from another machine without a certificate and without a session.
     Anonymous,
     /// A client of the loopback address: who has the token.
     Token,

@@ -150,7 +150,7 @@ fn what_a_daemon_writes_becomes_updates_and_what_the_switch_learns_entries() {
     while local(&followed) != HashSet::from([mac(7), mac(8)]) {
         followed.until(|_| true);
     }
-    // A daemon that begins may not have read the hosts that are there: it is told of them again.
+    // A zebra that has just started may have missed the hosts that are there: netvmd writes them again.
     namespace.ip("neighbour replace 10.0.0.7 lladdr 02:00:00:00:00:07 dev br100 nud permanent");
     while followed.tables.locals().next().unwrap().hosts.is_empty() {
         followed.until(|_| true);
