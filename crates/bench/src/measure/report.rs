@@ -16,6 +16,9 @@ pub enum Unit {
     /// Cycles of the time-stamp counter per packet.
     #[serde(rename = "cycles/packet")]
     CyclesPerPacket,
+    /// Nanoseconds of CPU time per packet.
+    #[serde(rename = "ns/packet")]
+    NanosPerPacket,
     /// A count per packet.
     #[serde(rename = "/packet")]
     PerPacket,
@@ -53,6 +56,7 @@ impl Unit {
         match self {
             Self::Mpps => "Mpps",
             Self::CyclesPerPacket => "cycles/packet",
+            Self::NanosPerPacket => "ns/packet",
             Self::PerPacket => "/packet",
             Self::Cycles => "cycles",
             Self::Ratio => "ratio",
@@ -70,7 +74,9 @@ impl Unit {
     pub const fn is_better_when_high(self) -> Option<bool> {
         match self {
             Self::Mpps | Self::GigabitsPerSecond | Self::MillionPerSecond => Some(true),
-            Self::CyclesPerPacket | Self::Cycles | Self::Micros | Self::Millis => Some(false),
+            Self::CyclesPerPacket | Self::NanosPerPacket | Self::Cycles | Self::Micros | Self::Millis => {
+                Some(false)
+            }
             Self::Ratio | Self::Percent | Self::Count | Self::Bytes | Self::PerPacket => None,
         }
     }

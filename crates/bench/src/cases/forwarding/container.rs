@@ -8,10 +8,11 @@
 //!
 //! Cases of TCP are `SUBJECT`, `SUBJECT-reverse` (the server sends), and `SUBJECT-8` (eight connections), in bits of
 //! payload per second as the receiver counts them. `SUBJECT-udp-64B` and `-udp-1500B` are packets that the receiver got
-//! per second, of frames of that length with FCS. netvm's worker and the NFs are pinned to one core, nothing else is:
-//! NFs that only pass packets on take less time than it takes to bring them to another core. `router` and
-//! `kernel-router` route between two networks. `veth-hop` is a chain whose hop is the kernel's bridge in a namespace.
-//! `ovs-tso` is Open vSwitch with its DPDK datapath on veth pairs, with `userspace-tso-enable`.
+//! per second, of frames of that length with FCS, and with `-cpu` the CPU time of the machine for each. netvm's worker
+//! and the NFs are pinned to one core, nothing else is: NFs that only pass packets on take less time than it takes to
+//! bring them to another core. `router`, `router-fast` and `kernel-router` route between two networks. `veth-hop` is a
+//! chain whose hop is the kernel's bridge in a namespace. `ovs-tso` is Open vSwitch with its DPDK datapath on veth
+//! pairs, with `userspace-tso-enable`.
 
 mod hop;
 pub mod hosts;
@@ -47,9 +48,10 @@ const ROUTER: &str = "kernel-router";
 /// Open vSwitch, with which netvm's switch is compared.
 const OVS: &str = "ovs-tso";
 /// What netvm does with the packets.
-const SWITCHES: [(&str, PortKinds, Between); 7] = [
+const SWITCHES: [(&str, PortKinds, Between); 8] = [
     ("switch", PortKinds::Container, Between::Nothing),
     (FAST, PortKinds::FastPath, Between::Nothing),
+    (MISS, PortKinds::FastToPlain, Between::Nothing),
     ("switch-af-packet", PortKinds::AfPacket, Between::Nothing),
     ("switch-af-xdp", PortKinds::AfXdp, Between::Nothing),
     ("chain-1", PortKinds::Container, Between::Nfs(1)),
@@ -58,6 +60,9 @@ const SWITCHES: [(&str, PortKinds, Between); 7] = [
 ];
 /// The kernel forwards what netvm has decided, which is compared with the way without it.
 const FAST: &str = "switch-fast";
+const ROUTER_FAST: &str = "router-fast";
+/// No packet is one that the kernel may forward, as only one of the ports has a fast path: what the attempt costs.
+const MISS: &str = "switch-miss";
 /// A chain through the kernel's bridge as a hop, which is compared with the way without it.
 const VETH_HOP: &str = "veth-hop";
 
@@ -70,13 +75,24 @@ const HOST_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 
 enum PortKinds {
     Container,
     FastPath,
+    /// The first one with a fast path, the other one without.
+    FastToPlain,
     AfPacket,
     AfXdp,
 }
 
 impl PortKinds {
     const fn is_container(self) -> bool {
-        matches!(self, Self::Container | Self::FastPath)
+        matches!(self, Self::Container | Self::FastPath | Self::FastToPlain)
+    }
+
+    /// Of the port with this number.
+    fn fast_path(self, port: usize) -> FastPath {
+        match self {
+            Self::FastPath => FastPath::On,
+            Self::FastToPlain if port == 0 => FastPath::On,
+            _ => FastPath::Off,
+        }
     }
 }
 
@@ -104,7 +120,9 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     for (name, ends, between) in SWITCHES {
         measures.push((name, Box::new(move |case, plan| netvm(case, Passed { ends, between }, cores, plan))));
     }
-    measures.push(("router", Box::new(|case, plan| router(case, cores, plan))));
+    for (name, ends) in [("router", PortKinds::Container), (ROUTER_FAST, PortKinds::FastPath)] {
+        measures.push((name, Box::new(move |case, plan| router(case, ends, cores, plan))));
+    }
     measures.push((ROUTER, Box::new(|case, plan| kernel(case, Link::Router, plan))));
     let mut comparisons = Vec::new();
     if let Some(sandbox) = &sandbox {
@@ -120,6 +138,9 @@ pub fn measure(args: &ContainerArgs) -> Result<Vec<Row>, BenchError> {
     }
     for flow in Flow::ALL {
         comparisons.push(Comparison::new(flow.case(FAST), flow.case("switch")));
+        comparisons.push(Comparison::new(flow.case(MISS), flow.case("switch")));
+        comparisons.push(Comparison::new(flow.case(ROUTER_FAST), flow.case("router")));
+        comparisons.push(Comparison::new(flow.case(ROUTER_FAST), flow.case(ROUTER)));
         comparisons.push(Comparison::new(flow.case(VETH_HOP), flow.case("switch")));
         comparisons.push(Comparison::new(flow.case("router"), flow.case(ROUTER)));
     }
@@ -180,11 +201,12 @@ fn netvm(case: &Case<'_>, passed: Passed, cores: Cores, plan: &Plan) -> Measured
 
 /// A router with an interface on each of two container ports. Both sides have static neighbour entries, because this
 /// router has no kernel that would resolve addresses.
-fn router(case: &Case<'_>, cores: Cores, plan: &Plan) -> Measured {
+fn router(case: &Case<'_>, ends: PortKinds, cores: Cores, plan: &Plan) -> Measured {
     let hosts = Hosts::new(Link::Apart, case.congestion)?;
     let mut layout = Layout::new(cores.engine, Idle::Adaptive);
-    for (end, mac) in hosts.all().iter().zip(HOST_MACS) {
+    for (n, (end, mac)) in hosts.all().iter().zip(HOST_MACS).enumerate() {
         let container = ContainerConfig {
+            fast_path: ends.fast_path(n),
             namespace: end.namespace.clone(),
             mac: Some(mac),
             addresses: vec![end.address],
@@ -238,15 +260,16 @@ fn ports(layout: &mut Layout, hosts: &Hosts, ends: PortKinds) -> Vec<PortId> {
     hosts
         .all()
         .iter()
-        .map(|host| {
+        .enumerate()
+        .map(|(n, host)| {
             let interface = || host.port.clone();
             let kind = match ends {
                 PortKinds::AfPacket => PortKind::AfPacket { interface: interface() },
                 PortKinds::AfXdp => PortKind::AfXdp { interface: interface(), generic: false },
-                PortKinds::Container | PortKinds::FastPath => PortKind::Container(ContainerConfig {
+                _ => PortKind::Container(ContainerConfig {
                     namespace: host.namespace.clone(),
                     addresses: vec![host.address],
-                    fast_path: if ends == PortKinds::FastPath { FastPath::On } else { FastPath::Off },
+                    fast_path: ends.fast_path(n),
                     ..ContainerConfig::default()
                 }),
             };

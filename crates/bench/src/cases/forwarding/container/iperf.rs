@@ -1,4 +1,4 @@
-//! `iperf3` traffic between two namespaces.
+//! `iperf3` traffic between two namespaces, and the CPU time that it takes on the whole machine.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -127,8 +127,12 @@ pub fn figures(
     for flow in case.flows.iter().copied() {
         let began = Instant::now();
         let result = loop {
+            let before = busy()?;
             match client(hosts, flow, plan, &mut pause)? {
-                Ok(result) => break result,
+                Ok(result) => {
+                    figures.extend(cost(flow, case.name, &result, busy()?.saturating_sub(before)));
+                    break result;
+                }
                 // The interfaces are not up yet, or the server is still finishing its last test.
                 Err(_) if began.elapsed() < SETUP_TIMEOUT => pause(MANAGER_INTERVAL)?,
                 Err(problem) => return Err(BenchError::Peer { peer: PROGRAM, problem }),
@@ -173,14 +177,35 @@ fn client(
     Ok(problem.map_or(Ok(result), Err))
 }
 
+/// CPU time that all processors together have spent on anything since the start.
+fn busy() -> Result<Duration, BenchError> {
+    let text = std::fs::read_to_string("/proc/stat").map_err(BenchError::system("cannot read /proc/stat"))?;
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|number| number.parse().ok()).collect();
+    // User, nice, system; then idle and waiting; interrupts of both kinds.
+    let spent = [0, 1, 2, 5, 6].iter().filter_map(|n| ticks.get(*n)).sum::<u64>();
+    Ok(Duration::from_secs_f64(spent as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The CPU time of the machine for each packet that arrived, if packets are counted.
+fn cost(flow: Flow, subject: &str, result: &Value, spent: Duration) -> Option<Figure> {
+    let received = flow.is_udp().then(|| received(result)).flatten().filter(|received| *received > 0.0)?;
+    let case = format!("{}-cpu", flow.case(subject));
+    Some(Figure::new(case, Unit::NanosPerPacket, spent.as_nanos() as f64 / received))
+}
+
+/// UDP packets that arrived.
+fn received(result: &Value) -> Option<f64> {
+    let sum = &result["end"]["sum"];
+    Some(sum["packets"].as_f64()? - sum["lost_packets"].as_f64()?)
+}
+
 fn figure(flow: Flow, subject: &str, result: &Value) -> Result<Figure, BenchError> {
     let end = &result["end"];
     let missing = || BenchError::Peer { peer: PROGRAM, problem: format!("no result of {flow:?}") };
     if flow.is_udp() {
-        let sum = &end["sum"];
-        let number = |key: &str| sum[key].as_f64().ok_or_else(missing);
-        let received = number("packets")? - number("lost_packets")?;
-        let rate = received / number("seconds")? / 1e6;
+        let seconds = end["sum"]["seconds"].as_f64().ok_or_else(missing)?;
+        let rate = received(result).ok_or_else(missing)? / seconds / 1e6;
         return Ok(Figure::new(flow.case(subject), Unit::Mpps, rate));
     }
     let rate = end["sum_received"]["bits_per_second"].as_f64().ok_or_else(missing)?;
