@@ -126,6 +126,8 @@ pub mod function {
     pub const MAP_LOOKUP: i32 = 1;
     /// `u32 bpf_get_smp_processor_id()`.
     pub const CORE: i32 = 8;
+    /// `long bpf_skb_store_bytes(skb, offset, from, len, flags)`.
+    pub const STORE_BYTES: i32 = 9;
     /// `long bpf_redirect(ifindex, flags)`.
     pub const REDIRECT: i32 = 23;
     /// `long bpf_skb_change_type(skb, type)`.

@@ -5,12 +5,15 @@
 //!         8 .. 12  epoch of the port that receives them                    12 .. 16 epoch of the other
 //!        16 .. 20  longest frame                                           20 .. 24 flags
 //!        24 .. 32  packets        32 .. 40  bytes                          40 .. 48 time of the last packet
+//!        48 .. 60  MAC addresses of routed packets, destination first      60 .. 64 zeros
 //! ```
 
 use std::time::Duration;
 
+use netvm_wire::MacAddr;
+
 /// Bytes of a flow in the table, beside its key.
-pub(crate) const BYTES: usize = 48;
+pub(crate) const BYTES: usize = 64;
 pub(crate) const INTERFACE: i16 = 0;
 pub(crate) const SLOT: i16 = 4;
 pub(crate) const EPOCH: i16 = 8;
@@ -22,6 +25,11 @@ pub(crate) const OCTETS: i16 = 32;
 pub(crate) const LAST: i16 = 40;
 /// Packets with SYN, FIN or RST are misses.
 pub(crate) const FLAG_TRACKED: i32 = 1;
+/// Packets get the MAC addresses of the flow, and the next TTL.
+pub(crate) const FLAG_ROUTED: i32 = 2;
+pub(crate) const MACS: i16 = 48;
+/// Bytes of both MAC addresses.
+pub(crate) const MAC_BYTES: i32 = 12;
 
 /// Where packets of a flow go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +44,9 @@ pub struct Flow {
     pub max_frame: u32,
     /// Whether netvm sees when a connection opens and closes: packets with SYN, FIN or RST are misses.
     pub is_tracked: bool,
+    /// The MAC addresses that a router gives its packets, destination first, whose TTL it decrements; `None`: packets
+    /// stay as they are.
+    pub routed: Option<[MacAddr; 2]>,
 }
 
 /// What a flow has had.
@@ -51,11 +62,14 @@ pub struct FlowCounts {
 
 impl Flow {
     pub(crate) fn to_bytes(self) -> [u8; BYTES] {
-        let flags = if self.is_tracked { FLAG_TRACKED as u32 } else { 0 };
+        let tracked = if self.is_tracked { FLAG_TRACKED as u32 } else { 0 };
+        let flags = tracked | if self.routed.is_some() { FLAG_ROUTED as u32 } else { 0 };
         let words = [self.interface, self.slot, self.epochs[0], self.epochs[1], self.max_frame, flags];
         let mut bytes = [0; BYTES];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());
         bytes.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+        let macs = self.routed.iter().flatten().flat_map(|mac| mac.0);
+        bytes.iter_mut().skip(MACS as usize).zip(macs).for_each(|(to, from)| *to = from);
         bytes
     }
 }

@@ -55,6 +55,17 @@ const HEADERS: i16 = KEY - 16;
 const NOW: i16 = KEY - 24;
 /// Bytes of the frame up to the end of the IP packet.
 const END: i16 = KEY - 32;
+/// The new TTL or hop limit; of IPv4 also the protocol and the checksum, as in the header.
+const TTL: i16 = KEY - 40;
+/// Where these are in a frame.
+const TTL_V4: i16 = ETHERNET + 8;
+const TTL_V6: i16 = ETHERNET + 7;
+/// What a TTL that is one less adds to the sum of the header (RFC 1624 equation 3).
+const ONE_HOP: i32 = 0xfeff;
+/// `TCX_DROP`.
+const DROP: i32 = 2;
+/// `BPF_F_RECOMPUTE_CSUM`: a checksum of the whole packet follows the change.
+const FOLLOWED: i32 = 1;
 
 const fn in_key(at: usize) -> Place {
     Stack.at(KEY + at as i16)
@@ -87,6 +98,7 @@ pub(crate) fn from_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instr
     check_lease(&mut program, state, miss);
     look_up(&mut program, table, ends.slot, miss);
     check_flow(&mut program, table, miss);
+    route(&mut program, miss);
     count(&mut program);
     // The container's kernel takes it for its own, whatever the MAC address of this end of the pair.
     program.set(R1, R6).set(R2, PACKET_HOST).call(function::CHANGE_TYPE);
@@ -205,6 +217,48 @@ fn check_flow(program: &mut Assembler, table: &Table, miss: Label) {
     program.load(Word, R1, R6.at(skb::LENGTH));
     program.bind(fits);
     program.jump_if(R1.is(Greater, R2), miss);
+}
+
+/// Gives a packet of a routed flow at R9 its next MAC addresses and TTL. A TTL that ends here, and a header with a wrong
+/// checksum, are misses.
+fn route(program: &mut Assembler, miss: Label) {
+    let (done, ipv6, read) = (program.label(), program.label(), program.label());
+    program.load(Word, R1, R9.at(flow::FLAGS)).and(R1, flow::FLAG_ROUTED).jump_if(R1.is(Equal, 0), done);
+    program.load(Word, R3, R6.at(skb::DATA)).load(Word, R4, R6.at(skb::DATA_END));
+    program.set(R2, R3).add(R2, i32::from(BEHIND_IPV4)).jump_if(R2.is(Greater, R4), miss);
+    program.load(Half, R1, in_key(key::ETHERTYPE)).jump_if(R1.is(Equal, IPV6), ipv6);
+    program.set(R5, 0);
+    for half in (ETHERNET..BEHIND_IPV4).step_by(2) {
+        program.load(Half, R1, R3.at(half)).add(R5, R1);
+    }
+    for _ in 0..2 {
+        program.set(R1, R5).shift_right(R1, 16).and(R5, 0xffff).add(R5, R1);
+    }
+    program.jump_if(R5.is(NotEqual, 0xffff), miss);
+    program.load(Word, R1, R3.at(TTL_V4)).store(Word, Stack.at(TTL), R1).load(Byte, R7, R3.at(TTL_V4));
+    load_number(program, R8, [Stack.at(TTL + 2), Stack.at(TTL + 3)]);
+    program.xor(R8, 0xffff).add(R8, ONE_HOP).set(R1, R8).shift_right(R1, 16).and(R8, 0xffff).add(R8, R1);
+    program.xor(R8, 0xffff).store(Byte, Stack.at(TTL + 3), R8);
+    program.shift_right(R8, 8).store(Byte, Stack.at(TTL + 2), R8);
+    program.set(R8, 4).jump(read);
+    program.bind(ipv6);
+    program.load(Byte, R7, R3.at(TTL_V6)).set(R8, 1);
+    program.bind(read);
+    program.set(R1, 2).jump_if(R1.is(Greater, R7), miss);
+    program.add(R7, -1).store(Byte, Stack.at(TTL), R7);
+    program.set(R3, R9).add(R3, i32::from(flow::MACS)).set(R4, flow::MAC_BYTES).set(R5, 0);
+    program.set(R1, R6).set(R2, 0).call(function::STORE_BYTES).jump_if(R0.is(NotEqual, 0), miss);
+    program.set(R3, Stack).add(R3, i32::from(TTL)).set(R5, FOLLOWED).set(R1, R6);
+    // R8: how many bytes, which tell both headers apart. The kernel wants to see a constant.
+    let (last, both) = (program.label(), program.label());
+    program.jump_if(R8.is(Equal, 1), last).set(R2, i32::from(TTL_V4)).set(R4, 4).jump(both);
+    program.bind(last);
+    program.set(R2, i32::from(TTL_V6)).set(R4, 1);
+    program.bind(both);
+    program.call(function::STORE_BYTES).jump_if(R0.is(Equal, 0), done);
+    // It cannot be, as the first store has made the header writable.
+    program.set(R0, DROP).exit();
+    program.bind(done);
 }
 
 /// Counts the packet for the flow at R9, segments one by one.

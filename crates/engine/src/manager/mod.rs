@@ -313,8 +313,9 @@ impl Engine {
     /// Looks after the kernel's flow table.
     fn service_kernel_flows(&mut self) {
         let is_watched = self.captures.are_running() || self.traces.are_running();
-        let Self { fast_paths, host, rules, ports, workers, .. } = self;
-        if fast_paths.service(&mut kernel_flows::Context { host, rules, ports, workers, is_watched }) {
+        let Self { fast_paths, host, rules, ports, workers, routers, .. } = self;
+        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, is_watched };
+        if fast_paths.service(&mut context) {
             let snapshot = self.publisher().view().snapshot(0);
             self.fast_paths.decide(snapshot, &mut self.tracer, &mut self.memory);
         }

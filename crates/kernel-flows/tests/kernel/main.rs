@@ -3,6 +3,7 @@
 
 mod random;
 mod rig;
+mod routed;
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;

@@ -169,7 +169,8 @@ impl Rig {
 
     /// To `b`.
     pub fn flow(&self) -> Flow {
-        Flow { interface: self.ends[1], slot: 1, epochs: [EPOCH; 2], max_frame: 1514, is_tracked: false }
+        let interface = self.ends[1];
+        Flow { interface, slot: 1, epochs: [EPOCH; 2], max_frame: 1514, is_tracked: false, routed: None }
     }
 
     /// To `a`.
@@ -338,4 +339,18 @@ pub fn frames_of(socket: &OwnedFd, end: &[u8]) -> usize {
         count += usize::from(bytes[..length].ends_with(end));
     }
     count
+}
+
+/// Whether a packet socket receives a frame within some time.
+pub fn receives(socket: &OwnedFd, frame: &[u8]) -> bool {
+    let mut bytes = [0; 2048];
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        match rustix::net::recv(socket, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((length, _)) if bytes[..length] == *frame => return true,
+            Ok(_) => {}
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    false
 }

@@ -10,6 +10,7 @@ use netvm_wire::{EtherType, FlowKey, IpProto};
 
 use super::decide::Decided;
 use super::kernel_time;
+use super::route::Routed;
 use crate::counters::WorkerCounters;
 use crate::ids::{PortId, WorkerId};
 use crate::manager::publish::policy::now;
@@ -116,6 +117,16 @@ impl<'a> Counting<'a> {
             to.tx_packets.add(packets);
             to.tx_bytes.add(bytes);
         }
+        if let Some(Routed { router, punts, .. }) = &flow.decided.routed
+            && let [Some(received), Some(sent)] = punts.map(|punt| ports.get(punt.index()))
+            && let Some(router) = self.counters.routers.get(router.index())
+        {
+            router.forwarded.add(packets);
+            received.interface.rx_packets.add(packets);
+            received.interface.rx_bytes.add(bytes);
+            sent.interface.tx_packets.add(packets);
+            sent.interface.tx_bytes.add(bytes);
+        }
         for rule in &flow.decided.rules {
             self.hits.entry(*rule).or_default().add(RuleCount { packets, bytes });
         }
@@ -169,13 +180,28 @@ impl Flows {
                 gone.push(key);
             }
         });
-        for key in gone {
-            // Once more, as it may have had packets in the meantime.
-            let last = table.counts(&key).ok().flatten();
-            let _ = table.remove(&key);
-            if let (Some(mut flow), Some(counts)) = (self.all.remove(&key), last) {
-                counting.add(&key, &mut flow, counts);
-            }
+        gone.iter().for_each(|key| self.remove(table, counting, key));
+    }
+
+    /// Removes the flows for which it is not so.
+    pub(super) fn retain(
+        &mut self,
+        table: &Table,
+        counting: &mut Counting<'_>,
+        is_so: impl Fn(&Key, &Installed) -> bool,
+    ) {
+        let gone: Vec<Key> =
+            self.all.iter().filter(|(key, flow)| !is_so(key, flow)).map(|(key, _)| *key).collect();
+        gone.iter().for_each(|key| self.remove(table, counting, key));
+    }
+
+    /// Removes a flow, and counts what it has had.
+    fn remove(&mut self, table: &Table, counting: &mut Counting<'_>, key: &Key) {
+        // Once more, as it may have had packets in the meantime.
+        let last = table.counts(key).ok().flatten();
+        let _ = table.remove(key);
+        if let (Some(mut flow), Some(counts)) = (self.all.remove(key), last) {
+            counting.add(key, &mut flow, counts);
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Whether the kernel can do what happens to a packet. In: the events of a hypothetical packet. Out: where it goes, if
 //! that is all that happens.
 
+use netvm_kernel_flows::Key;
 use netvm_policy::RuleId;
 use netvm_switch::TagChange;
 
+use super::route::{Routed, route};
 use crate::ids::PortId;
 use crate::snapshot::Snapshot;
 use crate::worker::record::{Events, PacketEvent};
@@ -18,16 +20,19 @@ pub(super) struct Decided {
     pub(super) rules: Box<[RuleId]>,
     /// The VLAN in which L2 switching has looked up its addresses, if it has.
     pub(super) vlan: Option<u16>,
+    /// How they leave the router that they pass, if they do.
+    pub(super) routed: Option<Routed>,
 }
 
-/// Where a packet goes that a port has received; `None` if anything else happens to it: it is dropped, rejected,
-/// metered, copied, queued, changed, flooded, tracked, or passes an NF or a router.
-pub(super) fn decide(events: &Events, from: PortId, snapshot: &Snapshot) -> Option<Decided> {
+/// Where a packet of a key goes that a port has received; `None` if anything else happens to it: it is dropped,
+/// rejected, metered, copied, queued, flooded, tracked, changed otherwise than by one router, or passes an NF.
+pub(super) fn decide(events: &Events, from: PortId, key: &Key, snapshot: &Snapshot) -> Option<Decided> {
     // Its connections, its verdicts or its counts by flow are kept.
     if snapshot.owned.has(from) {
         return None;
     }
     let (mut rules, mut to, mut switched) = (Vec::new(), None, None);
+    let (mut router, mut next_hop) = (None, None);
     for event in events.list() {
         match &event.what {
             PacketEvent::Step(Step::In(port)) if *port == from => {}
@@ -37,7 +42,15 @@ pub(super) fn decide(events: &Events, from: PortId, snapshot: &Snapshot) -> Opti
             PacketEvent::Egress { from: port, decision, .. } if *port == from => {
                 rules.extend(plain(snapshot, *decision)?);
             }
-            PacketEvent::Step(Step::Switched(Some(out))) if switched.is_none() => switched = Some(*out),
+            PacketEvent::Step(Step::Switched(Some(out))) if switched.is_none() && router.is_none() => {
+                switched = Some(*out);
+            }
+            PacketEvent::Step(Step::Router(by)) if switched.is_none() && router.is_none() => {
+                router = Some(*by);
+            }
+            PacketEvent::Step(Step::NextHop { port, vlan: None, mac }) if next_hop.is_none() => {
+                next_hop = Some((*port, *mac));
+            }
             PacketEvent::Step(Step::Out(out)) if to.is_none() => to = Some(*out),
             _ => return None,
         }
@@ -47,7 +60,12 @@ pub(super) fn decide(events: &Events, from: PortId, snapshot: &Snapshot) -> Opti
         Some(_) => Some(untagged_vlan(snapshot, from, to)?),
         None => None,
     };
-    Some(Decided { to, rules: rules.into(), vlan })
+    let routed = match router {
+        Some(router) => Some(route(snapshot.router(router)?, from, key)?),
+        None => None,
+    };
+    let leaves_so = routed.is_none_or(|routed| next_hop == Some((to, routed.macs[0])) && routed.to == to);
+    leaves_so.then_some(Decided { to, rules: rules.into(), vlan, routed })
 }
 
 /// The rules of a decision after which packets go on as they are.

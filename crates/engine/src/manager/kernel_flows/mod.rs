@@ -13,6 +13,7 @@
 mod account;
 mod decide;
 mod ports;
+mod route;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::memory::Memories;
 use super::ports::{Configured, Ports};
 use super::publish::policy::Rules;
+use super::routers::Routers;
 use super::views::flows::FlowView;
 use super::views::trace::PacketTracer;
 use super::workers::Workers;
@@ -38,6 +40,7 @@ use crate::worker::{Command, Hypothetical};
 use account::{Counting, Flows, Installed};
 use decide::{Decided, decide};
 use ports::FastPathPort;
+use route::{Paths, leaves_so};
 
 /// How long the kernel forwards without a sign of life.
 const LEASE: Duration = Duration::from_millis(200);
@@ -62,6 +65,7 @@ pub(crate) struct Context<'a> {
     pub(crate) rules: &'a mut Rules,
     pub(crate) ports: &'a Ports,
     pub(crate) workers: &'a mut Workers,
+    pub(crate) routers: &'a Routers,
     /// Workers have to see all packets, as some are captured or traced.
     pub(crate) is_watched: bool,
 }
@@ -87,6 +91,8 @@ pub(crate) struct FastPaths {
     sampled: HashMap<Key, u8>,
     last_epoch: u32,
     next_count: Instant,
+    /// Of the routers whose tables flows follow.
+    routers_version: u64,
 }
 
 /// Time as the kernel's programs see it.
@@ -107,6 +113,7 @@ impl Default for FastPaths {
             sampled: HashMap::new(),
             last_epoch: 0,
             next_count: Instant::now(),
+            routers_version: 0,
         }
     }
 }
@@ -123,6 +130,10 @@ impl FastPaths {
         self.sample(context.workers);
         let in_force = Configured { host: context.host, policy: context.rules.policy() };
         self.follow_ports(&shared.table, context.ports.fast_ends(), in_force);
+        if self.routers_version != context.routers.version() {
+            self.routers_version = context.routers.version();
+            self.follow_routers(&shared, context);
+        }
         if Instant::now() >= self.next_count {
             self.count(&shared, context);
         }
@@ -140,7 +151,8 @@ impl FastPaths {
             let length = sample.length as usize;
             let packet = Hypothetical { length, ..Hypothetical::of(sample.port, sample.headers()) };
             let events = tracer.events(packet, &snapshot, memory);
-            let decided = events.ok().and_then(|events| decide(&events, sample.port, &snapshot));
+            let decided =
+                events.ok().and_then(|events| decide(&events, sample.port, &candidate.key, &snapshot));
             self.install(&candidate, decided);
         }
     }
@@ -256,12 +268,14 @@ impl FastPaths {
             return port.sample_less(sample.port, &self.intervals);
         };
         let epochs = [port.epoch, epoch];
+        let longest = decided.routed.map_or(u32::MAX, |routed| routed.mtu);
         let flow = Flow {
             interface: end.interface,
             slot: decided.to.0.into(),
             epochs,
-            max_frame: end.mtu.min(mtu.into()) + ETHERNET,
+            max_frame: end.mtu.min(mtu.into()).min(longest) + ETHERNET,
             is_tracked: false,
+            routed: decided.routed.map(|routed| routed.macs),
         };
         if shared.table.insert(key, flow).is_err() {
             // It is full: flows that are not used make room.
@@ -270,6 +284,18 @@ impl FastPaths {
         }
         port.sample_often(sample.port, &self.intervals);
         self.flows.add(*key, Installed::new(decided, sample.port, epochs));
+    }
+
+    /// Ends flows that do not leave a router any more as they did.
+    fn follow_routers(&mut self, shared: &Shared, context: &mut Context<'_>) {
+        let policy = Arc::clone(context.rules.policy());
+        let mut counting = Counting::new(&policy, context.workers.by_kernel());
+        let paths: &Paths = context.routers.paths();
+        let leaves_so = |key: &Key, flow: &Installed| {
+            flow.decided.routed.as_ref().is_none_or(|routed| leaves_so(routed, paths, flow.from, key))
+        };
+        self.flows.retain(&shared.table, &mut counting, leaves_so);
+        context.rules.hits_mut().add(counting.hits());
     }
 
     /// Counts what the kernel has forwarded, and removes flows that do not hold, or have no packets.

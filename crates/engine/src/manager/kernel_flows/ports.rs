@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use netvm_kernel_flows::{Field, Mask, Table};
-use netvm_model::PortConfig;
+use netvm_model::{Host, PortConfig};
 use netvm_policy::{Edit, Rule, Side, UsedFields};
 
 use super::{FastPaths, MAX_INTERVAL};
@@ -23,6 +23,8 @@ pub(super) struct FastPathPort {
     pub(super) epoch: u32,
     /// Of the keys of what it receives; `None`: these keys do not have what rules for it read.
     pub(super) mask: Option<Mask>,
+    /// Whether it is an interface of a router.
+    is_routed: bool,
     /// Whether connections between two hosts are different flows.
     pub(super) tells_connections_apart: bool,
     /// Bursts from one sample to the next.
@@ -31,14 +33,16 @@ pub(super) struct FastPathPort {
 
 impl FastPathPort {
     fn new(config: &PortConfig, end: FastEnd) -> Self {
-        let (config, tells_connections_apart) = (config.clone(), false);
+        let (config, is_routed, tells_connections_apart) = (config.clone(), false, false);
         let (tracking, moves, mask) = (None, None, None);
-        Self { config, tracking, end, moves, epoch: 0, mask, tells_connections_apart, interval: 1 }
+        Self { config, tracking, end, moves, epoch: 0, mask, is_routed, tells_connections_apart, interval: 1 }
     }
 
     /// Whether what decides about its packets differs, rules aside.
     pub(super) fn differs(&self, now: Configured<'_>, id: PortId) -> bool {
-        now.host.port(id) != Some(&self.config) || tracking(now.policy, id) != self.tracking
+        now.host.port(id) != Some(&self.config)
+            || tracking(now.policy, id) != self.tracking
+            || is_routed(now.host, id) != self.is_routed
     }
 
     /// Ends all flows from it and to it.
@@ -53,7 +57,8 @@ impl FastPathPort {
             self.config = config.clone();
         }
         self.tracking = tracking(now.policy, id);
-        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id);
+        self.is_routed = is_routed(now.host, id);
+        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id, self.is_routed);
         self.interval = 1;
         if let Some(mask) = &self.mask {
             table.set_mask(id.0.into(), mask);
@@ -113,6 +118,11 @@ fn tracking(policy: &Policy, id: PortId) -> Option<Tracking> {
     policy.ingress(id).and_then(|ingress| ingress.tracking)
 }
 
+/// Whether a router has an interface on a port.
+fn is_routed(host: &Host, id: PortId) -> bool {
+    host.routers.iter().flat_map(|router| &router.interfaces).any(|interface| interface.port == id)
+}
+
 /// Whether a rule may decide about packets that a port has received, at once or when they leave.
 fn is_for(rule: &Rule, id: PortId) -> bool {
     rule.matches.is_egress() && (rule.matches.from.is_empty() || rule.matches.from.contains(&id))
@@ -120,8 +130,8 @@ fn is_for(rule: &Rule, id: PortId) -> bool {
 }
 
 /// The fields that tell flows of a port apart, and whether connections between two hosts are different flows. MAC
-/// addresses always do, as L2 switching learns and looks them up.
-fn mask_of(policy: &Policy, id: PortId) -> (Option<Mask>, bool) {
+/// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses.
+fn mask_of(policy: &Policy, id: PortId, is_routed: bool) -> (Option<Mask>, bool) {
     let rules = policy.rules.iter().filter(|rule| is_for(rule, id));
     let used = rules.fold(UsedFields::default(), UsedFields::with);
     if used.tcp_flags != 0 || used.dscp != 0 || used.state {
@@ -129,8 +139,8 @@ fn mask_of(policy: &Policy, id: PortId) -> (Option<Mask>, bool) {
     }
     let has_guard = policy.ingress(id).is_some_and(|ingress| ingress.guard.is_some());
     let fields = [
-        (Field::Source(128), used.source || has_guard),
-        (Field::Destination(128), used.destination),
+        (Field::Source(128), used.source || has_guard || is_routed),
+        (Field::Destination(128), used.destination || is_routed),
         (Field::SourcePort, used.source_ports),
         (Field::DestinationPort, used.destination_ports),
     ];

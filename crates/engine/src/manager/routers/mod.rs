@@ -54,6 +54,8 @@ pub(crate) struct Routers {
     states: BTreeMap<RouterId, State>,
     /// By router number, for snapshots.
     paths: Vec<Option<Arc<RouterPath>>>,
+    /// Changes with `paths`.
+    version: u64,
     limits: Limits,
     /// Other servers, to which tunnels lead.
     vteps: Vteps,
@@ -111,6 +113,7 @@ impl Routers {
         Ok(Self {
             states: BTreeMap::new(),
             paths: Vec::new(),
+            version: 0,
             limits: Limits {
                 quotas: Quotas::new(),
                 unresolved: Arc::new(unresolved.map_err(std::io::Error::other)?),
@@ -126,6 +129,11 @@ impl Routers {
     /// By router number, for snapshots.
     pub(crate) fn paths(&self) -> &[Option<Arc<RouterPath>>] {
         &self.paths
+    }
+
+    /// Another one whenever [`Self::paths`] has changed.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
     }
 
     /// The punt limits for a host. Interfaces whose rate has not changed keep their limits.
@@ -285,6 +293,7 @@ impl Routers {
     }
 
     fn fill(&mut self, host: &Host) {
+        self.version += 1;
         self.paths.clear();
         let path = |router: &RouterConfig| {
             self.states.get(&router.id).map(|state| state.path(host, router, &self.limits))

@@ -2,6 +2,7 @@
 
 mod layout;
 mod property;
+mod routed;
 mod table;
 mod traffic;
 

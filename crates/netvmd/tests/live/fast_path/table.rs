@@ -38,13 +38,13 @@ fn forwarded(name: &str, more: &str) -> Option<([Host; 2], Daemon, Stream)> {
     Some((hosts, daemon, stream))
 }
 
-fn until_forwarded(daemon: &Daemon) {
+pub fn until_forwarded(daemon: &Daemon) {
     let before = hits(daemon, "c1");
     daemon.until("the kernel forwards", |daemon| hits(daemon, "c1") > before + 100);
 }
 
 /// Waits until the counts of what the kernel has forwarded do not grow.
-fn until_settled(daemon: &Daemon) -> u64 {
+pub fn until_settled(daemon: &Daemon) -> u64 {
     let mut last = hits(daemon, "c1");
     daemon.until("the kernel forwards nothing more", |daemon| {
         std::thread::sleep(Duration::from_millis(700));
