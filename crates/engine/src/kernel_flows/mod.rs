@@ -63,7 +63,8 @@ pub(crate) struct FastEnd {
     pub(crate) interface: u32,
     /// The longest packet that the container takes, in bytes behind the Ethernet header.
     pub(crate) mtu: u32,
-    /// Whether the kernel may pass packets to it: it is up, and no XDP program has to see them.
+    /// Whether the kernel may pass packets from and to it: it is up, and neither an XDP program nor a worker has to see
+    /// them.
     pub(crate) is_open: bool,
 }
 

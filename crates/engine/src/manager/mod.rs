@@ -62,6 +62,7 @@ use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
 use crate::policy::Policy;
+use crate::port_bits::PortBits;
 use crate::router::{EvpnUpdate, UnknownNetwork};
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
@@ -312,9 +313,11 @@ impl Engine {
 
     /// Looks after the kernel's flow table.
     fn service_kernel_flows(&mut self) {
-        let is_watched = self.captures.are_running() || self.traces.are_running();
+        let mut watched = PortBits::default();
+        self.captures.add_ports(&self.host, &mut watched);
+        self.traces.add_ports(&self.host, &mut watched);
         let Self { fast_paths, host, rules, ports, workers, routers, .. } = self;
-        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, is_watched };
+        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, watched };
         if fast_paths.service(&mut context) {
             let snapshot = self.publisher().view().snapshot(0);
             self.fast_paths.decide(snapshot, &mut self.tracer, &mut self.memory);

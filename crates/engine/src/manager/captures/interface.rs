@@ -7,6 +7,7 @@ use netvm_model::words::nearest_names;
 use super::{CaptureError, Numbering};
 use crate::capture::points::CapturePoints;
 use crate::ids::{ChainId, RoleId};
+use crate::port_bits::PortBits;
 
 /// A point at which packets are captured, by its names in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +63,19 @@ impl NamedCapturePoint {
                 through.map(|chain| chain.id).collect()
             }
             Self::Port(_) | Self::Chain(_) | Self::Router(_) => Vec::new(),
+        }
+    }
+
+    /// Adds the ports of whose packets workers have to see every one to `ports`. A chain's and an NF's packets pass
+    /// workers or NFs anyway.
+    pub(super) fn add_ports(&self, host: &Host, ports: &mut PortBits) {
+        match self {
+            Self::Port(name) => host.port_named(name).into_iter().for_each(|port| ports.add(port.id)),
+            Self::Router(name) => {
+                let interfaces = host.router_named(name).into_iter().flat_map(|router| &router.interfaces);
+                interfaces.for_each(|interface| ports.add(interface.port));
+            }
+            Self::Hop { .. } | Self::Chain(_) | Self::Nf(_) => {}
         }
     }
 

@@ -22,6 +22,7 @@ use crate::capture::points::{CapturePoints, DropReasons};
 use crate::capture::{CaptureParts, EndedCapture, MAX_CAPTURES, WorkerCapture};
 use crate::drop_reason::DropReason;
 use crate::ids::{CaptureId, ChainId, WorkerId};
+use crate::port_bits::PortBits;
 use crate::snapshot::Shortened;
 use crate::worker::Command;
 pub use interface::NamedCapturePoint;
@@ -194,9 +195,11 @@ pub(crate) struct Numbering<'a> {
 }
 
 impl Captures {
-    /// Whether any capture runs.
-    pub(crate) fn are_running(&self) -> bool {
-        !self.sessions.is_empty()
+    /// Adds the ports of whose packets workers have to see every one to `ports`, for captures of packets that pass: what
+    /// is dropped comes to them anyway.
+    pub(crate) fn add_ports(&self, host: &Host, ports: &mut PortBits) {
+        let passing = self.sessions.values().filter(|session| session.dropped.is_none());
+        passing.flat_map(|session| &session.interfaces).for_each(|point| point.add_ports(host, ports));
     }
 
     /// The chains that are captured at their hops.

@@ -34,6 +34,7 @@ use super::workers::Workers;
 use crate::ids::PortId;
 use crate::kernel_flows::{Intervals, Sample, Sampler, Shared};
 use crate::policy::Policy;
+use crate::port_bits::PortBits;
 use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
 use crate::worker::{Command, Hypothetical};
@@ -66,8 +67,8 @@ pub(crate) struct Context<'a> {
     pub(crate) ports: &'a Ports,
     pub(crate) workers: &'a mut Workers,
     pub(crate) routers: &'a Routers,
-    /// Workers have to see all packets, as some are captured or traced.
-    pub(crate) is_watched: bool,
+    /// Workers have to see all packets from and to these ports, as some are captured or traced.
+    pub(crate) watched: PortBits,
 }
 
 /// A sample of a flow that is to be decided.
@@ -125,11 +126,12 @@ impl FastPaths {
             self.shared = context.ports.kernel_flows().cloned();
         }
         let Some(shared) = self.shared.clone() else { return false };
-        let lease = if context.is_watched { Duration::ZERO } else { kernel_time() + LEASE };
-        shared.table.renew(lease);
+        shared.table.renew(kernel_time() + LEASE);
         self.sample(context.workers);
         let in_force = Configured { host: context.host, policy: context.rules.policy() };
-        self.follow_ports(&shared.table, context.ports.fast_ends(), in_force);
+        let mut ends = context.ports.fast_ends();
+        ends.iter_mut().for_each(|(id, end)| end.is_open &= !context.watched.has(*id));
+        self.follow_ports(&shared.table, ends, in_force);
         if self.routers_version != context.routers.version() {
             self.routers_version = context.routers.version();
             self.follow_routers(&shared, context);
@@ -137,7 +139,7 @@ impl FastPaths {
         if Instant::now() >= self.next_count {
             self.count(&shared, context);
         }
-        self.candidates = if context.is_watched { Vec::new() } else { self.take_samples() };
+        self.candidates = self.take_samples();
         !self.candidates.is_empty()
     }
 

@@ -103,6 +103,7 @@ impl FastPaths {
             if (port.end, port.moves) != (end, moves) {
                 port.end(id, table);
                 (port.end, port.moves) = (end, moves);
+                intervals.set(id, 0);
             }
             if port.epoch == 0 && end.is_open {
                 *last_epoch = last_epoch.wrapping_add(1).max(1);

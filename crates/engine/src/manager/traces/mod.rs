@@ -18,6 +18,7 @@ use super::reaper::Reaper;
 use super::workers::Workers;
 use crate::ids::{PortId, TraceId};
 use crate::policy::Policy;
+use crate::port_bits::PortBits;
 use crate::worker::Command;
 use crate::worker::record::{LiveTrace, MAX_TRACES, PacketNumber, Share, TraceRecord};
 use crate::worker::trace::TracedPacket;
@@ -77,6 +78,8 @@ pub struct TraceRead {
 #[derive(Debug)]
 struct Session {
     each_hop: bool,
+    /// Only packets that this port receives.
+    from: Option<PortId>,
     /// Packets that are still wanted.
     left: u64,
     /// Packets of which records are missing.
@@ -133,9 +136,14 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Whether any trace of traffic runs.
-    pub(crate) fn are_running(&self) -> bool {
-        !self.sessions.is_empty()
+    /// Adds the ports of whose packets workers have to see every one to `ports`.
+    pub(crate) fn add_ports(&self, host: &Host, ports: &mut PortBits) {
+        for session in self.sessions.values().filter(|session| session.left > 0) {
+            match session.from {
+                Some(port) => ports.add(port),
+                None => host.ports.iter().for_each(|port| ports.add(port.id)),
+            }
+        }
     }
 
     /// Whether NFs return packets to the engine after each hop.
@@ -153,6 +161,7 @@ impl Traces {
         let id = TraceId(self.last);
         let session = Session {
             each_hop: spec.each_hop,
+            from: spec.from,
             left: spec.packets,
             parts: BTreeMap::new(),
             ready: Vec::new(),

@@ -147,18 +147,28 @@ fn a_container_that_changes_its_interface_gets_what_is_for_it() {
 }
 
 #[test]
-fn packets_that_are_captured_come_to_netvm() {
-    let Some((_hosts, daemon, _stream)) = forwarded("ge", "") else { return };
-    let request = CaptureRequest { at: vec!["c1".to_owned()], ..CaptureRequest::default() };
+fn packets_that_are_captured_come_to_netvm_and_others_do_not() {
+    if !are_possible() {
+        return;
+    }
+    let third = Host::bare("ge3");
+    let Some((_hosts, daemon, _stream)) = forwarded("ge", &container(3, &third, "")) else { return };
     let client = Client::new(Some(&daemon.api_socket()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let session = runtime.block_on(Session::start(&client, &request)).unwrap();
+    let capture = |at: &str| {
+        let request = CaptureRequest { at: vec![at.to_owned()], ..CaptureRequest::default() };
+        runtime.block_on(Session::start(&client, &request)).unwrap()
+    };
+    let elsewhere = capture("c3");
+    until_forwarded(&daemon);
+    let session = capture("c1");
     let file = daemon.folder.0.join("fast.pcapng");
     let captured = gather(session, 300, &file).join().unwrap();
     println!("{captured:?}");
     let packets = read(&file);
     assert!(packets.iter().filter(|packet| packet.data.len() == 142).count() > 100, "{}", packets.len());
     until_forwarded(&daemon);
+    drop(elsewhere);
 }
 
 #[test]
