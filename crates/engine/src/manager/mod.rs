@@ -62,7 +62,6 @@ use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
 use crate::policy::Policy;
-use crate::port_bits::PortBits;
 use crate::router::{EvpnUpdate, UnknownNetwork};
 use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
@@ -74,7 +73,7 @@ pub use captures::{
 };
 use cores::Cores;
 pub use cores::{CoresError, StartError};
-use kernel_flows::FastPaths;
+use kernel_flows::{FastPaths, Watching};
 pub use memory::GroupError;
 use memory::Memories;
 use multicast::Multicast;
@@ -313,11 +312,9 @@ impl Engine {
 
     /// Looks after the kernel's flow table.
     fn service_kernel_flows(&mut self) {
-        let mut watched = PortBits::default();
-        self.captures.add_ports(&self.host, &mut watched);
-        self.traces.add_ports(&self.host, &mut watched);
-        let Self { fast_paths, host, rules, ports, workers, routers, .. } = self;
-        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, watched };
+        let Self { fast_paths, host, rules, ports, workers, routers, captures, traces, .. } = self;
+        let watching = Watching { captures, traces };
+        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, watching };
         if fast_paths.service(&mut context) {
             let snapshot = self.publisher().view().snapshot(0);
             self.fast_paths.decide(snapshot, &mut self.tracer, &mut self.memory);

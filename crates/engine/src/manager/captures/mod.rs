@@ -195,8 +195,8 @@ pub(crate) struct Numbering<'a> {
 }
 
 impl Captures {
-    /// Adds the ports of whose packets workers have to see every one to `ports`, for captures of packets that pass: what
-    /// is dropped comes to them anyway.
+    /// Adds the ports of whose packets workers have to see every one to `ports`, for captures of packets that pass:
+    /// what is dropped comes to them anyway.
     pub(crate) fn add_ports(&self, host: &Host, ports: &mut PortBits) {
         let passing = self.sessions.values().filter(|session| session.dropped.is_none());
         passing.flat_map(|session| &session.interfaces).for_each(|point| point.add_ports(host, ports));

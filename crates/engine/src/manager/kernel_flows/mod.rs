@@ -24,10 +24,12 @@ use netvm_model::Host;
 use rtrb::Consumer;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::captures::Captures;
 use super::memory::Memories;
 use super::ports::{Configured, Ports};
 use super::publish::policy::Rules;
 use super::routers::Routers;
+use super::traces::Traces;
 use super::views::flows::FlowView;
 use super::views::trace::PacketTracer;
 use super::workers::Workers;
@@ -67,8 +69,24 @@ pub(crate) struct Context<'a> {
     pub(crate) ports: &'a Ports,
     pub(crate) workers: &'a mut Workers,
     pub(crate) routers: &'a Routers,
-    /// Workers have to see all packets from and to these ports, as some are captured or traced.
-    pub(crate) watched: PortBits,
+    pub(crate) watching: Watching<'a>,
+}
+
+/// What makes workers have to see all packets of some ports.
+#[derive(Clone, Copy)]
+pub(crate) struct Watching<'a> {
+    pub(crate) captures: &'a Captures,
+    pub(crate) traces: &'a Traces,
+}
+
+impl Watching<'_> {
+    /// The ports from and to which no packet may pass workers by.
+    fn ports(self, host: &Host) -> PortBits {
+        let mut ports = PortBits::default();
+        self.captures.add_ports(host, &mut ports);
+        self.traces.add_ports(host, &mut ports);
+        ports
+    }
 }
 
 /// A sample of a flow that is to be decided.
@@ -130,7 +148,8 @@ impl FastPaths {
         self.sample(context.workers);
         let in_force = Configured { host: context.host, policy: context.rules.policy() };
         let mut ends = context.ports.fast_ends();
-        ends.iter_mut().for_each(|(id, end)| end.is_open &= !context.watched.has(*id));
+        let watched = context.watching.ports(context.host);
+        ends.iter_mut().for_each(|(id, end)| end.is_open &= !watched.has(*id));
         self.follow_ports(&shared.table, ends, in_force);
         if self.routers_version != context.routers.version() {
             self.routers_version = context.routers.version();
