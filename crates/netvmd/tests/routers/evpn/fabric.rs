@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::common::guest::Reaper;
 use super::super::common::hosts::{Host, run, within};
 use super::super::common::{Daemon, Folder};
 use super::super::frr::{Daemons, Place};
@@ -205,6 +206,11 @@ impl Server {
         }
     }
 
+    /// Kills its guests at the end, which outlive a netvmd that is killed.
+    pub fn reaper(&self) -> Reaper {
+        Reaper(Arc::clone(&self.folder))
+    }
+
     /// A command in its namespaces, whose words follow.
     pub fn inside(&self) -> Command {
         let words = self.enter_words();
@@ -250,7 +256,9 @@ impl Server {
             bgp += &format!(
                 "router bgp 65000 vrf {vrf}\n bgp router-id {vtep}\n address-family ipv4 unicast\n  \
                  redistribute connected\n  redistribute kernel\n  redistribute static\n exit-address-family\n \
-                 address-family l2vpn evpn\n  advertise ipv4 unicast\n exit-address-family\n"
+                 address-family ipv6 unicast\n  redistribute connected\n  redistribute kernel\n \
+                 exit-address-family\n address-family l2vpn evpn\n  advertise ipv4 unicast\n  \
+                 advertise ipv6 unicast\n exit-address-family\n"
             );
         }
         let mut command = self.enter_words();
@@ -285,6 +293,7 @@ impl Server {
             "show evpn mac vni all",
             "show evpn arp-cache vni all",
             "show ip route vrf all",
+            "show ipv6 route vrf all",
             "show bgp neighbors",
         ] {
             text += &self.vtysh(command);
