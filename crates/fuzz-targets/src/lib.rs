@@ -19,7 +19,7 @@
 //! | [`nat64`] | a sender of packets | refused, or well-formed in the other family, with the same payload; checksums stay correct |
 //! | [`multicast`] | a host that joins groups, and a querier | memberships are bounded, and counted exactly |
 //! | [`neighbours`] | a host of a network with EVPN | refused, or an answer that says what was asked, to who asked |
-//! | [`vxlan`] | another server | refused, or the same headers before the same packet; congestion marks change nothing else |
+//! | [`vxlan`] | another server | refused, or the same headers before the same packet; congestion marks change nothing else; no fragment is taken for a packet; datagrams within each other end |
 //! | [`flow_names`] | a sender of packets | no name, or a printable one of bounded length |
 //! | [`capture_read`] | the author of a capture | an error or frames, however the bytes arrive |
 //! | [`capture_filter`] | a client that captures | refused, or ends for every packet; a front of a packet decides as the whole does |

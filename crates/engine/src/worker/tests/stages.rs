@@ -1,6 +1,7 @@
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
 mod evpn;
+mod hostile_tunnels;
 mod tunnels;
 pub(super) mod virtual_ports;
 

@@ -97,9 +97,12 @@ fn segment_of(memory: &Memory, frame: &[u8], size: u16) -> Mbuf {
     mbuf
 }
 
+/// A packet of these bytes, in a large buffer if it is long.
 pub(in crate::worker) fn mbuf_of(memory: &Memory, frame: &[u8]) -> Mbuf {
+    const ROOM: usize = 512 - HEADROOM as usize;
     let mut one = Batch::new();
-    memory.pool.alloc_into(&mut one, 1);
+    let pool = if frame.len() <= ROOM { Some(&memory.pool) } else { memory.large.as_ref() };
+    pool.unwrap().alloc_into(&mut one, 1);
     let mut mbuf = one.pop().unwrap();
     mbuf.set_bounds(HEADROOM, 0).unwrap();
     mbuf.copy_from(frame).unwrap();

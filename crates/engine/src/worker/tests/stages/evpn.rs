@@ -15,14 +15,14 @@ use crate::router::{EvpnUpdate, Vteps};
 use crate::snapshot::Snapshot;
 use crate::worker::tests::rig::{Rig, mac};
 
-struct Net {
+pub(super) struct Net {
     host: Host,
     vteps: Vteps,
-    rig: Rig,
+    pub(super) rig: Rig,
 }
 
 impl Net {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let host = host(VxlanConfig { control: VxlanControl::Evpn, ..config(false, 0) });
         let (mut vteps, rig) = (Vteps::default(), Rig::of(&host));
         vteps.follow(&host);
@@ -37,7 +37,7 @@ impl Net {
         self.rig.worker.snapshot = Arc::new(Snapshot { routers, ..before });
     }
 
-    fn update(&mut self, floods: &[IpAddr], macs: &[(MacAddr, Option<IpAddr>)]) {
+    pub(super) fn update(&mut self, floods: &[IpAddr], macs: &[(MacAddr, Option<IpAddr>)]) {
         let floods: Option<BTreeSet<IpAddr>> = Some(floods.iter().copied().collect());
         let update = EvpnUpdate { port: PortId(2), vni: VNI, floods, macs: macs.to_vec(), hosts: Vec::new() };
         if self.vteps.update(&update, &self.host).unwrap() {
@@ -46,7 +46,7 @@ impl Net {
     }
 
     /// Says that hosts have these addresses.
-    fn tell_hosts(&mut self, hosts: &[(&str, MacAddr)]) {
+    pub(super) fn tell_hosts(&mut self, hosts: &[(&str, MacAddr)]) {
         let hosts = hosts.iter().map(|(address, mac)| (address.parse().unwrap(), Some(*mac))).collect();
         let update = EvpnUpdate { port: PortId(2), vni: VNI, hosts, ..EvpnUpdate::default() };
         assert!(!self.vteps.update(&update, &self.host).unwrap(), "without a snapshot");
@@ -103,7 +103,7 @@ fn floods_go_to_vteps_that_ask_for_them_and_nothing_is_learned_from_packets() {
     net.rig.assert_nothing_leaked();
 }
 
-fn arp(source: &str, target: &str, to: MacAddr) -> Vec<u8> {
+pub(super) fn arp(source: &str, target: &str, to: MacAddr) -> Vec<u8> {
     let frame = FrameBuilder::new(mac(1), to);
     frame.arp_request(source.parse().unwrap(), target.parse().unwrap()).frame_len(60).to_vec().unwrap()
 }

@@ -77,13 +77,19 @@ pub(super) fn host(config: VxlanConfig) -> Host {
 
 /// The router, whose routes to the other servers lead to the gateway.
 pub(super) fn router(host: &Host, vteps: &Vteps) -> RouterPath {
+    router_by(host, vteps, 0)
+}
+
+/// The same by this interface.
+pub(super) fn router_by(host: &Host, vteps: &Vteps, by: u16) -> RouterPath {
     let hz = clock::cycles_in_micros(1_000_000);
     let unresolved = Arc::new(UnresolvedLimit::new(1024, hz).unwrap());
     let rate = Rate { per_second: 1000, burst: 100 };
     let punts = Arc::new(PuntLimits::new(rate, unresolved, hz).unwrap());
-    let interface = InterfacePath::new(&host.routers[0].interfaces[0], 1500, &punts, None);
+    let interfaces = &host.routers[0].interfaces;
+    let interfaces = interfaces.iter().map(|one| InterfacePath::new(one, 1500, &punts, None)).collect();
     let mut tables = Tables::new();
-    let gateway = NextHop::Via(Hop { interface: 0, mac: GATEWAY });
+    let gateway = NextHop::Via(Hop { interface: by, mac: GATEWAY });
     let route = |net: &str, id| (net.parse().unwrap(), Some(id));
     let local = NextHopId::LOCAL;
     tables.apply(&Update {
@@ -95,12 +101,12 @@ pub(super) fn router(host: &Host, vteps: &Vteps) -> RouterPath {
             route("2001:db8::1/128", local),
         ],
     });
-    let mut path = RouterPath::new(RouterId(0), Box::new([interface]), Arc::new(tables), &[]);
+    let mut path = RouterPath::new(RouterId(0), interfaces, Arc::new(tables), &[]);
     path.tunnels = vteps.tunnels_of(RouterId(0));
     path
 }
 
-fn rig(config: VxlanConfig) -> Rig {
+pub(super) fn rig(config: VxlanConfig) -> Rig {
     rig_of(&host(config))
 }
 
