@@ -19,6 +19,8 @@
 //!   finds a connection after its time-out ends it.
 //! - A connection may be translated from its first packet on ([`Connections::confirm_translated`]); its packets are
 //!   rewritten by [`Connection::rewrite`].
+//! - Packets of an open connection may pass unseen, if the caller counts them ([`Connections::let_pass`],
+//!   [`Connections::passed`]).
 //! - Connections can be saved, and restored in another table ([`Connections::save`], [`Connections::restore`]).
 //! - What happens to connections can be taken from a bounded queue ([`Connections::take_event`]), for logs.
 //! - [`nat64`] translates packets between IPv6 and IPv4.
@@ -63,7 +65,7 @@ pub use protocol::TcpEnd;
 pub use queue::EventQueue;
 pub use saved::{LoadError, SaveReader, SaveWriter, SavedConnection};
 pub use syn_proxy::{ByProxy, MAX_PROXY_FRAME, Proved, ProxiedPacket, ProxyTable};
-pub use table::{Connections, Ended, Nat64, NextPacket, Refusal, Targets};
+pub use table::{Connections, Ended, Nat64, NextPacket, Refusal, Targets, Unseen};
 pub use workers::{FlowOwners, Shared};
 
 use netvm_wire::{ConnState, FlowKey};

@@ -219,8 +219,8 @@ fn check_flow(program: &mut Assembler, table: &Table, miss: Label) {
     program.jump_if(R1.is(Greater, R2), miss);
 }
 
-/// Gives a packet of a routed flow at R9 its next MAC addresses and TTL. Misses: a TTL that ends here, and a header with
-/// a wrong checksum.
+/// Gives a packet of a routed flow at R9 its next MAC addresses and TTL. Misses: a TTL that ends here, a header with a
+/// wrong checksum.
 fn route(program: &mut Assembler, miss: Label) {
     let (done, ipv6, read) = (program.label(), program.label(), program.label());
     program.load(Word, R1, R9.at(flow::FLAGS)).and(R1, flow::FLAG_ROUTED).jump_if(R1.is(Equal, 0), done);

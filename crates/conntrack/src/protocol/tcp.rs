@@ -110,6 +110,8 @@ pub(crate) struct Tcp {
     pub(crate) state: TcpState,
     /// Its first segments were not seen, so every one is in the window.
     is_liberal: bool,
+    /// Segments may pass unseen, so every one is in the window, and the next sequence numbers are not known.
+    passes_unseen: bool,
     pub(crate) proxy: ProxyPhase,
 }
 
@@ -131,8 +133,14 @@ impl Tcp {
         sent: [Sent::empty(); 2],
         state: TcpState::SynSent,
         is_liberal: false,
+        passes_unseen: false,
         proxy: ProxyPhase::None,
     };
+
+    /// Lets segments pass unseen from now on.
+    pub(crate) const fn pass_unseen(&mut self) {
+        (self.is_liberal, self.passes_unseen) = (true, true);
+    }
 
     /// Whether an end has sent this.
     const fn has_sent(&self, end: usize, what: Sent) -> bool {
@@ -147,7 +155,8 @@ impl Tcp {
             *place = word.to_le_bytes();
         }
         let ([a, b], [c, d]) = (self.scales, self.sent);
-        let rest = [a, b, c.bits(), d.bits(), self.state as u8, self.is_liberal.into(), self.proxy as u8];
+        let liberal = u8::from(self.is_liberal) + u8::from(self.passes_unseen);
+        let rest = [a, b, c.bits(), d.bits(), self.state as u8, liberal, self.proxy as u8];
         bytes[40..47].copy_from_slice(&rest);
         bytes
     }
@@ -160,12 +169,13 @@ impl Tcp {
                 std::array::from_fn(|n| u32::from_le_bytes(words[first + n]));
             End { end, offered, window, mark, acknowledged }
         };
-        let [.., a, b, c, d, state, liberal @ (0 | 1), proxy, 0] = *bytes else { return None };
+        let [.., a, b, c, d, state, liberal @ 0..=2, proxy, 0] = *bytes else { return None };
         let has_scale = |scale| scale <= MAX_SCALE || scale == NO_SCALE;
         let sent = [Sent::from_bits(c)?, Sent::from_bits(d)?];
         let state = *TcpState::ALL.get(usize::from(state))?;
-        let (is_liberal, proxy) = (liberal == 1, *ProxyPhase::ALL.get(usize::from(proxy))?);
-        let tcp = Self { ends: [end(0), end(5)], scales: [a, b], sent, state, is_liberal, proxy };
+        let (is_liberal, proxy) = (liberal > 0, *ProxyPhase::ALL.get(usize::from(proxy))?);
+        let ends = [end(0), end(5)];
+        let tcp = Self { ends, scales: [a, b], sent, state, is_liberal, passes_unseen: liberal == 2, proxy };
         (has_scale(a) && has_scale(b)).then_some(tcp)
     }
 
@@ -275,7 +285,8 @@ impl Tcp {
     /// Whether a sequence number is the next one of an end, as far as the other end or its own segments say.
     fn is_next(&self, from: usize, sequence: u32) -> bool {
         let (own, other) = (&self.ends[from], &self.ends[1 - from]);
-        !self.has_sent(1 - from, Sent::ACKNOWLEDGMENT)
+        self.passes_unseen
+            || !self.has_sent(1 - from, Sent::ACKNOWLEDGMENT)
             || sequence == other.acknowledged
             || self.has_sent(from, Sent::SEGMENT) && sequence == own.end
     }

@@ -13,4 +13,5 @@ mod views;
 
 pub use connections::{Connections, Ended, Refusal};
 pub use nat64::{Nat64, NextPacket};
+pub use track::Unseen;
 pub use translate::Targets;

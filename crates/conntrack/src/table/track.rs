@@ -1,6 +1,6 @@
 //! [`Connections::track`]: the states of packets, and what they do to connections.
 
-use netvm_wire::{ConnState, IpProto};
+use netvm_wire::{ConnState, FlowKey, IpProto};
 
 use super::connections::{Connections, Found};
 use crate::connection::{Connection, Status};
@@ -8,8 +8,8 @@ use crate::nat::{End, Inside};
 use crate::packet::fragments::FragmentOf;
 use crate::packet::headers::{segment, transport};
 use crate::packet::kind::{Kind, Relation};
-use crate::packet::tuple::Tuple;
-use crate::protocol::{Handled, ProxyPhase, Sctp, SctpPacket, Tcp, Transport};
+use crate::packet::tuple::{Tuple, Zone};
+use crate::protocol::{Handled, ProxyPhase, Sctp, SctpPacket, Tcp, TcpState, Transport};
 use crate::syn_proxy::ByProxy;
 use crate::{Packet, TICKS_PER_SECOND, Tracked};
 
@@ -237,6 +237,55 @@ impl Connections {
         let decided = self.decided.of(connection.decided[direction]);
         let connection = Some(self.id(slot));
         Tracked { state, connection, is_reply, is_translated, proxy, ports: None, decided }
+    }
+}
+
+/// Packets of one direction that have passed unseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// How many.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Connections {
+    /// Whether packets of TCP or UDP with these ends may pass unseen from now on, as by a kernel that forwards them in
+    /// the caller's place, but for SYN, FIN and RST: both ends have answered, neither closes the connection, and
+    /// nothing is translated. Windows of TCP are not checked any more then.
+    pub fn let_pass(&mut self, key: &FlowKey, zone: Zone, now: u32) -> bool {
+        let Some((slot, _)) = self.slot_with_ends(key, zone) else { return false };
+        let connection = self.slots.get_mut(slot);
+        let is_open = !connection.has_expired(now) && connection.is_answered() && !connection.is_translated();
+        let may_pass = is_open
+            && match connection.transport() {
+                Transport::Tcp(tcp) => tcp.state == TcpState::Established && tcp.proxy == ProxyPhase::None,
+                Transport::Sctp(_) => false,
+                Transport::Other => true,
+            };
+        if may_pass && let Some(tcp) = connection.transport.tcp_mut() {
+            tcp.pass_unseen();
+        }
+        may_pass
+    }
+
+    /// Counts packets with these ends that have passed unseen. Returns whether others may.
+    pub fn passed(&mut self, key: &FlowKey, zone: Zone, now: u32, unseen: Unseen) -> bool {
+        let Some((slot, is_reply)) = self.slot_with_ends(key, zone) else { return false };
+        let connection = self.slots.get_mut(slot);
+        if connection.has_expired(now) {
+            return false;
+        }
+        let (mut packets, mut bytes, direction) =
+            (connection.packets(), connection.bytes, usize::from(is_reply));
+        packets[direction] = packets[direction].wrapping_add(unseen.packets);
+        bytes[direction] = bytes[direction].wrapping_add(unseen.bytes);
+        connection.set_counts(packets, bytes);
+        let may_pass = self.let_pass(key, zone, now);
+        if may_pass && unseen.packets > 0 {
+            self.follow(slot, now);
+        }
+        may_pass
     }
 }
 

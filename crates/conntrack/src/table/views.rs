@@ -32,11 +32,15 @@ impl Connections {
     /// to the end that began it.
     #[must_use]
     pub fn with_ends(&self, key: &FlowKey, zone: Zone) -> Option<(&Connection, bool)> {
+        self.slot_with_ends(key, zone).map(|(slot, is_reply)| (self.slots.get(slot), is_reply))
+    }
+
+    pub(super) fn slot_with_ends(&self, key: &FlowKey, zone: Zone) -> Option<(u32, bool)> {
         let ports = Ports { numbers: [key.source_port, key.destination_port], query: 0 };
         let tuple = Tuple::of(key, ports, zone);
         let is_it = |it: u32| self.slots.get(it >> 1).tuple((it & 1) as usize) == &tuple;
         let it = self.index.find(tuple.hash(&self.hasher), is_it)?;
-        Some((self.slots.get(it >> 1), it & 1 == 1))
+        Some((it >> 1, it & 1 == 1))
     }
 
     /// The connections in `count` slots from `first` on that live at this tick.

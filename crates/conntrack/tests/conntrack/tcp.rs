@@ -1,7 +1,7 @@
 //! TCP, by hand.
 
-use netvm_conntrack::{Config, Refusal};
-use netvm_wire::{ConnState, TcpFlags};
+use netvm_conntrack::{Config, Refusal, Unseen, Zone};
+use netvm_wire::{ConnState, TcpFlags, parse};
 
 use super::rig::{CLIENT, SERVER};
 use super::rig::{Rig, Segment, error_about, from, segment};
@@ -56,6 +56,42 @@ fn a_connection_goes_through_its_states() {
     assert_eq!(rig.only().packets(), [4, 3]);
     rig.wait(121);
     assert_eq!(rig.look(&client(ACK, 2, 2).frame()).state, New, "mid-stream");
+}
+
+#[test]
+fn segments_may_pass_unseen() {
+    let mut rig = established();
+    let zone = Zone(0);
+    let key = |frame: &[u8]| *parse(frame).unwrap().key();
+    let [there, back] = [client(ACK, 1, 1), server(ACK, 1, 1)].map(|segment| key(&segment.frame()));
+    let far = [client(ACK, 5_000_000, 7_000_000), server(ACK, 7_000_000, 5_000_000)];
+    assert_eq!(rig.look(&far[0].frame()).state, Invalid);
+    assert!(rig.table.let_pass(&there, zone, rig.now) && rig.table.let_pass(&back, zone, rig.now));
+    let unseen = Unseen { packets: 5000, bytes: 7_000_000 };
+    assert!(rig.table.passed(&back, zone, rig.now, unseen));
+    assert_eq!((rig.only().packets(), rig.only().bytes[1] > 7_000_000), ([2, 5001], true));
+    for segment in far {
+        assert_eq!(rig.pass(&segment.frame()), Established, "far beyond what was seen");
+    }
+    // What passes unseen keeps it alive.
+    rig.wait(7000);
+    assert!(rig.table.passed(&back, zone, rig.now, unseen));
+    let timeout = Config::default().timeouts.tcp_established;
+    rig.wait(timeout - 10);
+    assert_eq!(rig.pass(&client(ACK, 9_000_000, 9_000_000).frame()), Established);
+    // It closes whatever was not seen, and no more may pass then.
+    rig.pass(&client(FIN_ACK, 10_000_000, 9_500_000).frame());
+    assert_eq!(state(&rig), "fin-wait");
+    assert!(!rig.table.let_pass(&there, zone, rig.now) && !rig.table.passed(&back, zone, rig.now, unseen));
+    let mut rig = established();
+    assert!(rig.table.let_pass(&there, zone, rig.now));
+    rig.pass(&server(RST, 3_000_000, 0).frame());
+    assert_eq!(state(&rig), "close");
+    assert!(!rig.table.let_pass(&there, zone, rig.now));
+    // Not before the handshake.
+    let mut rig = Rig::new(&Config::default());
+    rig.pass(&client(SYN, 0, 0).frame());
+    assert!(!rig.table.let_pass(&there, zone, rig.now));
 }
 
 #[test]

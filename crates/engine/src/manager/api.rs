@@ -131,6 +131,7 @@ impl Engine {
     /// Begins the teardown of an NF whose process has ended (its connection is closed).
     pub fn departed(&mut self, id: InstanceId) {
         let Some(departed) = self.nfs.remove(id, &self.host, &mut self.notices) else { return };
+        self.fast_paths.end_kept();
         self.publisher().publish();
         self.nfs.tear_down(departed, &mut self.workers);
     }
@@ -171,8 +172,7 @@ impl Engine {
         Arc::clone(self.rules.policy())
     }
 
-    /// Puts a policy that was compiled for `host` into force, unless the rules have changed since. Returns whether it
-    /// did.
+    /// Puts a policy compiled for `host` into force, unless the rules have changed since; returns whether it did.
     pub fn replace_policy(&mut self, host: &Host, policy: Arc<Policy>) -> bool {
         let is_current = Policy::same_sources(&self.host, host);
         if is_current {
@@ -261,9 +261,9 @@ impl Engine {
 
     /// The tracked connections.
     pub fn connections(&mut self) -> EngineConnections<'_> {
-        let owners = Arc::clone(self.resizes.owners());
+        let (owners, is_flushed) = (Arc::clone(self.resizes.owners()), self.fast_paths.is_flushed());
         let Self { connection_readers: readers, connections: tables, workers, .. } = self;
-        EngineConnections { readers, tables, owners, workers }
+        EngineConnections { readers, tables, owners, workers, is_flushed }
     }
 
     /// Counts of the workers' connections, also of workers that have ended.

@@ -265,6 +265,7 @@ impl Engine {
                 Event::Traced(record) => self.traces.traced(record, &mut self.workers),
                 Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
                 Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
+                Event::Visited(visit) => self.fast_paths.visited(&visit),
                 Event::Connections(page) => self.connection_readers.connections(page, &mut self.workers),
                 Event::Retired(Retired::Capture(capture)) => {
                     self.captures.capture_returned(worker, capture, &self.reaper);
@@ -285,6 +286,7 @@ impl Engine {
         self.service_resize();
         self.latencies.service(&mut self.workers);
         if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
+            self.fast_paths.end_kept();
             self.publisher().publish();
         }
         let Self { host, ports, pairs, workers, notices, .. } = self;
@@ -307,11 +309,6 @@ impl Engine {
         self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
         let (ports, mut context) = self.ports_in_context();
         ports.service(&mut context);
-        self.service_kernel_flows();
-    }
-
-    /// Looks after the kernel's flow table.
-    fn service_kernel_flows(&mut self) {
         let Self { fast_paths, host, rules, ports, workers, routers, captures, traces, .. } = self;
         let watching = Watching { captures, traces };
         let mut context = kernel_flows::Context { host, rules, ports, workers, routers, watching };

@@ -50,6 +50,7 @@ pub(crate) use control::events::{Event, Retired};
 pub use control::flow_page::FlowCounts;
 pub(crate) use control::flow_page::{FlowPage, MonitorPage};
 pub(crate) use control::handle::{Setup, WorkerHandle};
+pub(crate) use control::visit::{Keeps, VISITED_AT_ONCE, Visit, Visited};
 use graph::collect::collect;
 use graph::handoff::{take_arrivals, take_handoffs};
 use graph::ring::start_queue::drop_waiting;

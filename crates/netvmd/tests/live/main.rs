@@ -29,6 +29,7 @@ fn be_the_program() {
         Ok("talker") => policy::messages::talker(),
         Ok("listener") => policy::messages::listener(),
         Ok("stamp") => policy::scaling::stamp(),
+        Ok("releaser") => fast_path::kept::releaser(),
         Ok("scrubber") => policy::steering::scrubber(),
         Ok(_) => netlib::run(&Options::new("forward"), |_| Forward).unwrap(),
         Err(_) => {}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use netvm_conntrack::Unseen;
 use netvm_kernel_flows::{FlowCounts, Key, Table, Transport};
 use netvm_policy::RuleId;
 use netvm_wire::{EtherType, FlowKey, IpProto};
@@ -16,6 +17,7 @@ use crate::ids::{PortId, WorkerId};
 use crate::manager::publish::policy::now;
 use crate::manager::views::flows::FlowView;
 use crate::policy::{Policy, RuleCount, Switching};
+use crate::worker::{Keeps, Visited};
 
 /// How long a flow without packets stays in the table, and while the table is full.
 const IDLE: Duration = Duration::from_secs(30);
@@ -31,6 +33,12 @@ pub(super) struct Installed {
     since: Duration,
     /// What was counted of it.
     counted: FlowCounts,
+    /// What workers know of that, if they keep something of the flow.
+    reported: FlowCounts,
+    /// Its header fields, if they do.
+    pub(super) fields: FlowKey,
+    /// How long it may be without packets.
+    idle: Duration,
 }
 
 /// The header fields of a key.
@@ -53,7 +61,41 @@ fn fields(key: &Key) -> FlowKey {
 
 impl Installed {
     pub(super) fn new(decided: Decided, from: PortId, epochs: [u32; 2]) -> Self {
-        Self { decided, from, epochs, since: kernel_time(), counted: FlowCounts::default() }
+        let (counted, reported) = (FlowCounts::default(), FlowCounts::default());
+        let since = kernel_time();
+        Self { decided, from, epochs, since, counted, reported, fields: FlowKey::EMPTY, idle: IDLE }
+    }
+
+    /// Workers keep something of it, by these fields, and for so long without packets.
+    pub(super) fn keep(&mut self, fields: FlowKey, idle: Option<Duration>) {
+        self.fields = fields;
+        self.set_idle(idle);
+    }
+
+    pub(super) fn set_idle(&mut self, idle: Option<Duration>) {
+        self.idle = idle.map_or(IDLE, |idle| idle.min(IDLE));
+    }
+
+    /// Ends it: it holds no more.
+    pub(super) const fn end(&mut self) {
+        self.epochs = [0; 2];
+    }
+
+    /// What workers have not been told of, if they keep something of it.
+    pub(super) fn take_report(&mut self) -> Option<Visited> {
+        if self.decided.keeps == Keeps::NOTHING {
+            return None;
+        }
+        let unseen = self.take_unreported()?;
+        let (port, key, keeps) = (self.from, self.fields, self.decided.keeps);
+        Some(Visited { port, key, keeps, unseen, may_pass: false, idle: None })
+    }
+
+    fn take_unreported(&mut self) -> Option<Unseen> {
+        let before = std::mem::replace(&mut self.reported, self.counted);
+        let packets = self.counted.packets.saturating_sub(before.packets);
+        let bytes = self.counted.bytes.saturating_sub(before.bytes);
+        (packets > 0).then_some(Unseen { packets, bytes })
     }
 
     /// For display, as it was counted last.
@@ -80,6 +122,8 @@ pub(super) struct Flows {
     all: HashMap<Key, Installed>,
     /// The table has had no room.
     pub(super) is_full: bool,
+    /// What workers have to be told of flows that have gone.
+    pub(super) last_reports: Vec<(Key, Visited)>,
 }
 
 /// Where packets are counted.
@@ -127,6 +171,12 @@ impl<'a> Counting<'a> {
             sent.interface.tx_packets.add(packets);
             sent.interface.tx_bytes.add(bytes);
         }
+        if let Some(chain) = flow.decided.keeps.chain
+            && let Some(chain) = self.counters.chains.get(chain.index())
+        {
+            chain.entered.add(packets);
+            chain.left.add(packets);
+        }
         for rule in &flow.decided.rules {
             self.hits.entry(*rule).or_default().add(RuleCount { packets, bytes });
         }
@@ -147,6 +197,14 @@ impl<'a> Counting<'a> {
 impl Flows {
     pub(super) fn get(&self, key: &Key) -> Option<&Installed> {
         self.all.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut Installed> {
+        self.all.get_mut(key)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Installed)> {
+        self.all.iter_mut()
     }
 
     /// All flows.
@@ -175,7 +233,7 @@ impl Flows {
         let _ = table.dump(|key, counts| {
             let Some(flow) = self.all.get_mut(&key) else { return gone.push(key) };
             counting.add(&key, flow, counts);
-            let is_idle = now.saturating_sub(flow.since.max(counts.last)) > idle;
+            let is_idle = now.saturating_sub(flow.since.max(counts.last)) > idle.min(flow.idle);
             if is_idle || !holds(flow) || !counting.leads_there(&key, flow) {
                 gone.push(key);
             }
@@ -202,6 +260,7 @@ impl Flows {
         let _ = table.remove(key);
         if let (Some(mut flow), Some(counts)) = (self.all.remove(key), last) {
             counting.add(key, &mut flow, counts);
+            self.last_reports.extend(flow.take_report().map(|report| (*key, report)));
         }
     }
 }

@@ -6,8 +6,9 @@ use netvm_policy::RuleId;
 use netvm_switch::TagChange;
 
 use super::route::{Routed, route};
-use crate::ids::PortId;
-use crate::snapshot::Snapshot;
+use crate::ids::{ChainId, PortId};
+use crate::snapshot::{ChainPath, Snapshot, Target};
+use crate::worker::Keeps;
 use crate::worker::record::{Events, PacketEvent};
 use crate::worker::trace::Step;
 
@@ -22,17 +23,16 @@ pub(super) struct Decided {
     pub(super) vlan: Option<u16>,
     /// How they leave the router that they pass, if they do.
     pub(super) routed: Option<Routed>,
+    /// What workers keep of them, which decides, too.
+    pub(super) keeps: Keeps,
 }
 
-/// Where a packet of a key goes that a port has received; `None` if anything else happens to it: it is dropped,
-/// rejected, metered, copied, queued, flooded, tracked, changed otherwise than by one router, or passes an NF.
+/// Where a packet of a key goes that a port has received, of an open connection if connections are tracked, and if NFs
+/// release its flow; `None` if anything else happens to it: it is dropped, rejected, metered, copied, queued, flooded,
+/// changed otherwise than by one router, or passes an NF.
 pub(super) fn decide(events: &Events, from: PortId, key: &Key, snapshot: &Snapshot) -> Option<Decided> {
-    // Its connections, its verdicts or its counts by flow are kept.
-    if snapshot.owned.has(from) {
-        return None;
-    }
     let (mut rules, mut to, mut switched) = (Vec::new(), None, None);
-    let (mut router, mut next_hop) = (None, None);
+    let (mut router, mut next_hop, mut chain) = (None, None, None);
     for event in events.list() {
         match &event.what {
             PacketEvent::Step(Step::In(port)) if *port == from => {}
@@ -48,6 +48,10 @@ pub(super) fn decide(events: &Events, from: PortId, key: &Key, snapshot: &Snapsh
             PacketEvent::Step(Step::Router(by)) if switched.is_none() && router.is_none() => {
                 router = Some(*by);
             }
+            PacketEvent::Step(Step::Chain(entered)) if chain.is_none() && is_open(snapshot, *entered) => {
+                chain = Some(*entered);
+            }
+            PacketEvent::Step(Step::Passed) if chain.is_some() => {}
             PacketEvent::Step(Step::NextHop { port, vlan: None, mac }) if next_hop.is_none() => {
                 next_hop = Some((*port, *mac));
             }
@@ -65,7 +69,16 @@ pub(super) fn decide(events: &Events, from: PortId, key: &Key, snapshot: &Snapsh
         None => None,
     };
     let leaves_so = routed.is_none_or(|routed| next_hop == Some((to, routed.macs[0])) && routed.to == to);
-    leaves_so.then_some(Decided { to, rules: rules.into(), vlan, routed })
+    let keeps = Keeps { connection: snapshot.tracks(from), chain };
+    leaves_so.then_some(Decided { to, rules: rules.into(), vlan, routed, keeps })
+}
+
+/// Whether a chain lets packets in, and its NFs may release flows.
+fn is_open(snapshot: &Snapshot, chain: ChainId) -> bool {
+    let may_be = |path: &ChainPath| {
+        !matches!(path.entry, Target::Drop(_)) && path.longest.iter().all(|seconds| *seconds > 0)
+    };
+    snapshot.chain(chain).is_some_and(may_be)
 }
 
 /// The rules of a decision after which packets go on as they are.

@@ -8,10 +8,12 @@
 //! - It holds as long as both ports keep their epochs. A port gets another one when something changes that may change
 //!   decisions about its packets, and only then.
 //! - A lease ends what is decided when this thread has not been here for [`LEASE`], whatever keeps it.
+//! - Where workers keep something of a flow, [`kept`] asks them whether nobody needs to see its packets.
 //! - [`account`] counts what the kernel has forwarded as if workers had done it.
 
 mod account;
 mod decide;
+mod kept;
 mod ports;
 mod route;
 
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use netvm_kernel_flows::{Flow, Key};
 use netvm_model::Host;
+use netvm_wire::ConnState;
 use rtrb::Consumer;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -39,9 +42,10 @@ use crate::policy::Policy;
 use crate::port_bits::PortBits;
 use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
-use crate::worker::{Command, Hypothetical};
+use crate::worker::{Command, Hypothetical, Keeps};
 use account::{Counting, Flows, Installed};
 use decide::{Decided, decide};
+use kept::Questions;
 use ports::FastPathPort;
 use route::{Paths, leaves_so};
 
@@ -112,6 +116,9 @@ pub(crate) struct FastPaths {
     next_count: Instant,
     /// Of the routers whose tables flows follow.
     routers_version: u64,
+    questions: Questions,
+    /// Connections are flushed.
+    is_flushed: bool,
 }
 
 /// Time as the kernel's programs see it.
@@ -133,6 +140,8 @@ impl Default for FastPaths {
             last_epoch: 0,
             next_count: Instant::now(),
             routers_version: 0,
+            questions: Questions::default(),
+            is_flushed: false,
         }
     }
 }
@@ -144,6 +153,9 @@ impl FastPaths {
             self.shared = context.ports.kernel_flows().cloned();
         }
         let Some(shared) = self.shared.clone() else { return false };
+        if std::mem::take(&mut self.is_flushed) {
+            self.end_kept();
+        }
         shared.table.renew(kernel_time() + LEASE);
         self.sample(context.workers);
         let in_force = Configured { host: context.host, policy: context.rules.policy() };
@@ -157,7 +169,9 @@ impl FastPaths {
         }
         if Instant::now() >= self.next_count {
             self.count(&shared, context);
+            self.report(context.workers);
         }
+        self.ask(context.workers);
         self.candidates = self.take_samples();
         !self.candidates.is_empty()
     }
@@ -170,16 +184,24 @@ impl FastPaths {
         for candidate in std::mem::take(&mut self.candidates) {
             let sample = candidate.sample.shortened(DECIDED_LENGTH);
             let length = sample.length as usize;
-            let packet = Hypothetical { length, ..Hypothetical::of(sample.port, sample.headers()) };
+            let packet = Hypothetical {
+                length,
+                state: ConnState::Established,
+                ..Hypothetical::of(sample.port, sample.headers())
+            };
             let events = tracer.events(packet, &snapshot, memory);
             let decided =
                 events.ok().and_then(|events| decide(&events, sample.port, &candidate.key, &snapshot));
-            self.install(&candidate, decided);
+            match decided {
+                Some(decided) if decided.keeps != Keeps::NOTHING => self.put_off(candidate, decided),
+                decided => self.install(&candidate, decided),
+            }
         }
     }
 
     /// Ends flows about which another policy may decide otherwise, before it is in force.
     pub(crate) fn follow_policy(&mut self, before: &Policy, after: Configured<'_>) {
+        self.end_kept();
         let Some(shared) = &self.shared else { return };
         let changes = ports::Changes::between(before, after.policy);
         for (id, port) in &mut self.ports {
@@ -257,6 +279,10 @@ impl FastPaths {
                 // It has to be counted before another one takes its place.
                 self.next_count = Instant::now();
             }
+            self.end_if_over(sample, key);
+            return false;
+        }
+        if self.questions.are_about(key) {
             return false;
         }
         let is_one_of_many = self.ports.get(&sample.port).is_some_and(|port| port.tells_connections_apart);
@@ -295,7 +321,7 @@ impl FastPaths {
             slot: decided.to.0.into(),
             epochs,
             max_frame: end.mtu.min(mtu.into()).min(longest) + ETHERNET,
-            is_tracked: false,
+            is_tracked: decided.keeps.connection,
             routed: decided.routed.map(|routed| routed.macs),
         };
         if shared.table.insert(key, flow).is_err() {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use netvm_kernel_flows::{Field, Mask, Table};
-use netvm_model::{Host, PortConfig};
+use netvm_model::PortConfig;
 use netvm_policy::{Edit, Rule, Side, UsedFields};
 
 use super::{FastPaths, MAX_INTERVAL};
@@ -23,26 +23,55 @@ pub(super) struct FastPathPort {
     pub(super) epoch: u32,
     /// Of the keys of what it receives; `None`: these keys do not have what rules for it read.
     pub(super) mask: Option<Mask>,
-    /// Whether it is an interface of a router.
-    is_routed: bool,
+    traits: Traits,
     /// Whether connections between two hosts are different flows.
     pub(super) tells_connections_apart: bool,
     /// Bursts from one sample to the next.
     interval: u16,
 }
 
+/// What decides about packets of a port beside rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Traits {
+    /// A router has an interface on it.
+    is_routed: bool,
+    /// Its connections are tracked.
+    is_tracked: bool,
+    /// NFs may release its flows.
+    may_be_released: bool,
+    /// Its flows are monitored.
+    is_monitored: bool,
+}
+
+impl Traits {
+    fn of(now: Configured<'_>, id: PortId) -> Self {
+        let Configured { host, policy } = now;
+        let interfaces = || host.routers.iter().flat_map(|router| &router.interfaces);
+        let chains = host.port(id).into_iter().flat_map(|port| host.chains_by(&policy.leading, port));
+        let mut roles = chains.flat_map(|chain| &chain.hops);
+        let ingress = policy.ingress(id);
+        Self {
+            is_routed: interfaces().any(|interface| interface.port == id),
+            is_tracked: ingress.is_some_and(|ingress| ingress.tracking.is_some()),
+            may_be_released: roles.any(|role| host.nf(*role).is_some_and(|nf| nf.flow_verdicts > 0)),
+            is_monitored: host.engine.flow_monitor.is_some()
+                && ingress.is_none_or(|ingress| ingress.is_monitored),
+        }
+    }
+}
+
 impl FastPathPort {
     fn new(config: &PortConfig, end: FastEnd) -> Self {
-        let (config, is_routed, tells_connections_apart) = (config.clone(), false, false);
+        let (config, traits, tells_connections_apart) = (config.clone(), Traits::default(), false);
         let (tracking, moves, mask) = (None, None, None);
-        Self { config, tracking, end, moves, epoch: 0, mask, is_routed, tells_connections_apart, interval: 1 }
+        Self { config, tracking, end, moves, epoch: 0, mask, traits, tells_connections_apart, interval: 1 }
     }
 
     /// Whether what decides about its packets differs, rules aside.
     pub(super) fn differs(&self, now: Configured<'_>, id: PortId) -> bool {
         now.host.port(id) != Some(&self.config)
             || tracking(now.policy, id) != self.tracking
-            || is_routed(now.host, id) != self.is_routed
+            || Traits::of(now, id) != self.traits
     }
 
     /// Ends all flows from it and to it.
@@ -57,8 +86,8 @@ impl FastPathPort {
             self.config = config.clone();
         }
         self.tracking = tracking(now.policy, id);
-        self.is_routed = is_routed(now.host, id);
-        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id, self.is_routed);
+        self.traits = Traits::of(now, id);
+        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id, self.traits);
         self.interval = 1;
         if let Some(mask) = &self.mask {
             table.set_mask(id.0.into(), mask);
@@ -119,11 +148,6 @@ fn tracking(policy: &Policy, id: PortId) -> Option<Tracking> {
     policy.ingress(id).and_then(|ingress| ingress.tracking)
 }
 
-/// Whether a router has an interface on a port.
-fn is_routed(host: &Host, id: PortId) -> bool {
-    host.routers.iter().flat_map(|router| &router.interfaces).any(|interface| interface.port == id)
-}
-
 /// Whether a rule may decide about packets that a port has received, at once or when they leave.
 fn is_for(rule: &Rule, id: PortId) -> bool {
     rule.matches.is_egress() && (rule.matches.from.is_empty() || rule.matches.from.contains(&id))
@@ -131,12 +155,17 @@ fn is_for(rule: &Rule, id: PortId) -> bool {
 }
 
 /// The fields that tell flows of a port apart, and whether connections between two hosts are different flows. MAC
-/// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses.
-fn mask_of(policy: &Policy, id: PortId, is_routed: bool) -> (Option<Mask>, bool) {
+/// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses. Of tracked and
+/// released flows, each connection is one.
+fn mask_of(policy: &Policy, id: PortId, traits: Traits) -> (Option<Mask>, bool) {
+    let Traits { is_routed, is_tracked, may_be_released, is_monitored } = traits;
     let rules = policy.rules.iter().filter(|rule| is_for(rule, id));
     let used = rules.fold(UsedFields::default(), UsedFields::with);
-    if used.tcp_flags != 0 || used.dscp != 0 || used.state {
+    if is_monitored || used.tcp_flags != 0 || used.dscp != 0 || used.state && !is_tracked {
         return (None, false);
+    }
+    if is_tracked || may_be_released {
+        return (Some(Mask::all()), true);
     }
     let has_guard = policy.ingress(id).is_some_and(|ingress| ingress.guard.is_some());
     let fields = [

@@ -23,6 +23,8 @@ pub struct EngineConnections<'a> {
     pub(crate) tables: &'a mut ConnectionTables,
     pub(crate) owners: Arc<FlowOwners>,
     pub(crate) workers: &'a mut Workers,
+    /// To be set by a flush.
+    pub(crate) is_flushed: &'a mut bool,
 }
 
 impl EngineConnections<'_> {
@@ -44,6 +46,7 @@ impl EngineConnections<'_> {
 
     /// Ends the connections that a filter accepts, part by part. `Engine::service` calls `done` with their number.
     pub fn flush(self, filter: ConnectionFilter, done: impl FnOnce(u64) + Send + 'static) {
+        *self.is_flushed = true;
         self.readers.flush(filter, self.workers, done);
     }
 

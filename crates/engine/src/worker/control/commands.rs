@@ -7,6 +7,7 @@ use super::affinity::pin_to;
 use super::connection_page::ConnectionPage;
 use super::events::{Event, Retired};
 use super::flow_page::{FlowPage, MonitorPage};
+use super::visit::Visit;
 use crate::capture::WorkerCapture;
 use crate::capture::points::CapturePoints;
 use crate::ids::{CaptureId, GroupId, LinkId, MemoryId, PortId, TraceId, WorkerId};
@@ -111,6 +112,8 @@ pub(crate) enum Command {
     SendControlFrames(PortId),
     /// Send the queries of snooping that wait, from the memory of this port.
     SendQueries { by: PortId },
+    /// Say what is kept of these flows, and count what the kernel has forwarded of them.
+    Visit(Box<Visit>),
     /// Sample what ports with a fast path receive.
     Sample(Box<Sampler>),
     /// End.
@@ -293,6 +296,10 @@ impl Worker {
             Command::ReadConnections(mut page) => {
                 page.fill(&mut dp.connections, dp.clock.tick);
                 self.send(Event::Connections(page));
+            }
+            Command::Visit(mut visit) => {
+                visit.answer(dp, &self.snapshot);
+                self.send(Event::Visited(visit));
             }
             Command::Barrier(ticket) => self.send(Event::Passed(ticket)),
             Command::SendControlFrames(port) => send_control_frames(dp, &self.snapshot, port),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::connection_page::ConnectionPage;
 use super::flow_page::{FlowPage, MonitorPage};
+use super::visit::Visit;
 use crate::capture::WorkerCapture;
 use crate::capture::points::CapturePoints;
 use crate::ids::PortId;
@@ -63,6 +64,8 @@ pub(crate) enum Event {
     Monitor(Box<MonitorPage>),
     /// A part of the connections.
     Connections(Box<ConnectionPage>),
+    /// What is kept of flows.
+    Visited(Box<Visit>),
     /// A barrier was passed.
     Passed(u64),
 }

@@ -6,3 +6,4 @@ pub(crate) mod connection_page;
 pub(crate) mod events;
 pub(crate) mod flow_page;
 pub(crate) mod handle;
+pub(crate) mod visit;

@@ -210,6 +210,25 @@ impl FlowVerdicts {
         }
     }
 
+    /// The ticks without a packet for which a flow still skips all NFs of a chain, if it does.
+    pub(crate) fn released(&mut self, flow: &Flow, path: &ChainPath, now: u32) -> Option<u32> {
+        let slot = self.table.slot_of(flow.port.0, &UsedFields::default().mask(flow.key))?;
+        self.remove_ended(slot, now);
+        let all = (1u32 << path.roles.len()).checked_sub(1).filter(|all| *all != 0)?;
+        match self.action_on(slot, path)? {
+            Action::SkipHops(hops) if u32::from(hops) == all => {}
+            _ => return None,
+        }
+        self.verdicts[slot.index()].iter().flatten().map(|verdict| verdict.idle).min()
+    }
+
+    /// Counts packets of a flow that workers have not seen.
+    pub(crate) fn passed(&mut self, flow: &Flow, packets: u32, bytes: u64, now: u32) {
+        if let Some(slot) = self.table.slot_of(flow.port.0, &UsedFields::default().mask(flow.key)) {
+            self.table.hit(slot, packets, bytes, now);
+        }
+    }
+
     /// Where NFs of a role at a hop have steered a flow.
     pub(crate) fn steered(&mut self, flow: &Flow, role: RoleId, hop: u8, now: u32) -> Option<SteerTo> {
         let slot = self.table.slot_of(flow.port.0, &UsedFields::default().mask(flow.key))?;

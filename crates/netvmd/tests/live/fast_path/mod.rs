@@ -1,5 +1,6 @@
 //! Containers whose interfaces have a fast path in the kernel.
 
+pub mod kept;
 mod layout;
 mod property;
 mod routed;

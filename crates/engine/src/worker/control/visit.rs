@@ -1,0 +1,90 @@
+//! What a worker keeps of flows that the kernel forwards in its place, or is to. In: flows, and what the kernel has
+//! forwarded of them. Out: whether nobody needs to see their packets: the connection is open, or every NF of the chain
+//! has released the flow. A worker that does not own a flow keeps nothing of it.
+
+use netvm_conntrack::{Unseen, Zone};
+use netvm_wire::FlowKey;
+
+use crate::ids::{ChainId, PortId};
+use crate::snapshot::Snapshot;
+use crate::worker::state::Datapath;
+use crate::worker::state::flow_verdicts::Flow;
+
+/// Flows of a visit: a worker looks at them between two turns.
+pub(crate) const VISITED_AT_ONCE: usize = 64;
+
+/// What is kept of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keeps {
+    /// Its connection, which has to be open.
+    pub(crate) connection: bool,
+    /// The chain whose NFs must have released it.
+    pub(crate) chain: Option<ChainId>,
+}
+
+impl Keeps {
+    pub(crate) const NOTHING: Self = Self { connection: false, chain: None };
+}
+
+/// A flow.
+#[derive(Clone, Debug)]
+pub(crate) struct Visited {
+    /// The port that receives it, and its header fields.
+    pub(crate) port: PortId,
+    pub(crate) key: FlowKey,
+    pub(crate) keeps: Keeps,
+    /// What the kernel has forwarded of it since the last visit.
+    pub(crate) unseen: Unseen,
+    /// The answer of the worker: nobody needs to see its packets.
+    pub(crate) may_pass: bool,
+    /// For so many ticks without a packet, if NFs limit that.
+    pub(crate) idle: Option<u32>,
+}
+
+/// Flows, at most [`VISITED_AT_ONCE`].
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// By which the manager knows it.
+    pub(crate) ticket: u64,
+    pub(crate) flows: Vec<Visited>,
+}
+
+impl Visit {
+    /// Has the worker answer.
+    pub(crate) fn answer(&mut self, dp: &mut Datapath, snapshot: &Snapshot) {
+        for flow in &mut self.flows {
+            flow.answer(dp, snapshot);
+        }
+    }
+}
+
+impl Visited {
+    fn answer(&mut self, dp: &mut Datapath, snapshot: &Snapshot) {
+        let (now, flow) = (dp.clock.tick, Flow { port: self.port, key: self.key });
+        self.idle = match self.keeps.chain {
+            Some(chain) => {
+                let path = snapshot.chain(chain);
+                let idle = path.and_then(|path| dp.flows.verdicts.released(&flow, path, now));
+                if idle.is_none() {
+                    return;
+                }
+                idle
+            }
+            None => None,
+        };
+        if self.keeps.connection {
+            let tracking = snapshot.policy.ingress(self.port).and_then(|ingress| ingress.tracking);
+            let (Some(tracking), Some(connections)) = (tracking, dp.connections.as_deref_mut()) else {
+                return;
+            };
+            if !connections.table.passed(&self.key, Zone(tracking.zone), now, self.unseen) {
+                return;
+            }
+        }
+        if self.keeps.chain.is_some() && self.unseen.packets > 0 {
+            let packets = u32::try_from(self.unseen.packets).unwrap_or(u32::MAX);
+            dp.flows.verdicts.passed(&flow, packets, self.unseen.bytes, now);
+        }
+        self.may_pass = true;
+    }
+}
