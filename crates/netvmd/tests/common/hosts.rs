@@ -1,10 +1,25 @@
 //! Hosts for tests: network namespaces, each with a veth pair to an interface that is a netvm port.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Output};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::LinkNameSpaceType;
+
+/// The test that has made hosts of each name.
+static OWNERS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+
+/// The name of a namespace. Tests of one program run side by side, so a name belongs to one test.
+fn namespace(name: &str) -> String {
+    if let Some(test) = std::thread::current().name() {
+        let mut owners = OWNERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owners.entry(name.to_owned()).or_insert_with(|| test.to_owned());
+        assert_eq!(owner, test, "two tests have hosts named {name}");
+    }
+    format!("nt{}{name}", std::process::id())
+}
 
 /// A host; removed on drop.
 pub struct Host {
@@ -16,7 +31,7 @@ impl Host {
     /// A host with these addresses (with prefix lengths) and default routes by `gateways`.
     pub fn new(name: &str, addresses: &[&str], gateways: &[&str]) -> Self {
         let host = Self {
-            name: format!("nt{}{name}", std::process::id()),
+            name: namespace(name),
             addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
         };
         run(&format!("ip netns add {}", host.name));
@@ -30,14 +45,14 @@ impl Host {
 
     /// A host without an interface: its port makes one.
     pub fn bare(name: &str) -> Self {
-        let host = Self { name: format!("nt{}{name}", std::process::id()), addresses: Vec::new() };
+        let host = Self { name: namespace(name), addresses: Vec::new() };
         run(&format!("ip netns add {}", host.name));
         host
     }
 
     /// A host that is not there yet: neither its namespace nor an interface.
     pub fn absent(name: &str) -> Self {
-        Self { name: format!("nt{}{name}", std::process::id()), addresses: Vec::new() }
+        Self { name: namespace(name), addresses: Vec::new() }
     }
 
     /// Makes its network namespace.

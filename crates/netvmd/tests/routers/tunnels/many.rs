@@ -22,10 +22,11 @@ struct Net {
 }
 
 impl Net {
-    fn new() -> Self {
+    /// `mark` is in the names of its hosts.
+    fn new(mark: &str) -> Self {
         let peer = |n: usize| {
             let (own, other) = (NETWORKS[n], NETWORKS[1 - n]);
-            let host = Host::new(&format!("xk{n}"), &[&format!("{own}.2/24")], &[&format!("{own}.1")]);
+            let host = Host::new(&format!("{mark}k{n}"), &[&format!("{own}.2/24")], &[&format!("{own}.1")]);
             host.ip(&format!("link add vx type vxlan id 100 local {own}.2 dstport 4789 dev eth0"));
             for remote in [format!("{}.1", NETWORKS[0]), format!("{other}.2")] {
                 let flood = format!("fdb append 00:00:00:00:00:00 dev vx dst {remote}");
@@ -35,8 +36,8 @@ impl Net {
             host.ip(&format!("address add 10.6.0.{}/24 dev vx", n + 2));
             host
         };
-        let router = format!("xm{}", std::process::id());
-        Self { container: Host::bare("xc"), peers: [peer(0), peer(1)], router }
+        let router = format!("{mark}m{}", std::process::id());
+        Self { container: Host::bare(&format!("{mark}c")), peers: [peer(0), peer(1)], router }
     }
 
     fn config(&self) -> String {
@@ -86,7 +87,7 @@ fn an_address_is_learned_behind_its_server_and_moves() {
     if !are_possible() {
         return;
     }
-    let net = Net::new();
+    let net = Net::new("x");
     let mut daemon = Daemon::start(&net.config());
     let Net { container, peers: [first, second], .. } = &net;
     let log = |daemon: &Daemon| format!("{:?}\n{}", daemon.stats().drops, daemon.log());
@@ -120,7 +121,7 @@ fn a_group_is_joined_through_a_tunnel() {
     if !are_possible() {
         return;
     }
-    let net = Net::new();
+    let net = Net::new("xg");
     let switch = "[switch]\nmcast_snooping = true\nmcast_querier = true\nmcast_query_interval = 4\n\
                   mcast_query_response_interval = 1\nmcast_flood_unregistered = false\n";
     let mut daemon = Daemon::start(&(net.config() + switch));
