@@ -73,6 +73,16 @@ impl Site {
         self.client.output("busybox ping -c 1 -W 1 10.77.0.2").status.success()
     }
 
+    /// Packets from the client to the server that the kernel has dropped: the queue of an interface fills up while
+    /// its reader gets no core.
+    pub fn dropped_by_kernel(&self) -> u64 {
+        let count = |host: &Host, counter: &str| -> u64 {
+            let output = host.output(&format!("cat /sys/class/net/eth0/statistics/{counter}"));
+            String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+        };
+        count(&self.client, "tx_dropped") + count(&self.server, "rx_dropped")
+    }
+
     pub fn nf(&self, daemon: &Daemon) -> NfInfo {
         daemon.nf(&self.role)
     }

@@ -222,8 +222,12 @@ pub(super) fn each_is_counted(daemon: &Daemon, site: &Site, attach: &str, lost: 
     let [into, back] = passed(daemon, site);
     // The kernel's bridge sends some frames of its own.
     let own = if is_kernel(attach) { 16 } else { 0 };
+    let kernel = site.dropped_by_kernel();
     let drops = daemon.stats().drops;
-    assert!(lost + back <= into + own, "{attach}: {lost} lost, {into} in, {back} back: {drops:#?}");
+    assert!(
+        lost + back <= into + own + kernel,
+        "{attach}: {lost} lost, {kernel} by the kernel, {into} in, {back} back: {drops:#?}"
+    );
 }
 
 fn fails_under_load(fault: Fault) {
@@ -274,7 +278,7 @@ fn a_restart_under_load_loses_only_what_the_program_has() {
             let _: serde_json::Value = daemon.post(&path, "");
             daemon.until("it has started again", |daemon| {
                 let nf = site.nf(daemon);
-                nf.restarts == restarts && nf.state == NfState::Running
+                nf.restarts >= restarts && nf.state == NfState::Running
             });
             daemon.until_flowing("out");
         }
