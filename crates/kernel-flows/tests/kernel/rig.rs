@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,7 +125,28 @@ impl Rig {
             frames.lock().unwrap().push(frame.to_vec());
         };
         rig.forwarder = Some(std::thread::spawn(move || forward(queues, each, &stop)));
+        for sender in [0, 1] {
+            rig.until_packets_arrive_from(sender);
+        }
+        rig.take_slow_frames();
         Some(rig)
+    }
+
+    /// The kernel drops packets until it has noticed that an interface is up, up to a second later.
+    fn until_packets_arrive_from(&self, sender: u8) {
+        const DISCARD: u16 = 9;
+        let to = (host(1 - sender), DISCARD);
+        let receiver = self.inside(usize::from(1 - sender), || UdpSocket::bind(to).unwrap());
+        receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let sender = self.inside(usize::from(sender), || UdpSocket::bind((host(sender), 0)).unwrap());
+        let end = Instant::now() + Duration::from_secs(30);
+        let arrives = || {
+            sender.send_to(&[], to).unwrap();
+            receiver.recv(&mut [0]).is_ok()
+        };
+        while !arrives() {
+            assert!(Instant::now() < end, "no packet arrives at {to:?}");
+        }
     }
 
     /// Runs a command with the names of namespaces.
