@@ -69,7 +69,7 @@ fn routes_change_by_the_thousand_and_no_packet_of_another_is_lost() {
     if !are_possible() {
         return;
     }
-    let site = Site::new("u");
+    let site = Site::new("cu");
     let mut daemon = start(&[&site]);
     site.server.ip("address add 172.16.0.1/32 dev lo");
     site.server.echo([172, 16, 0, 1].into(), PORT);

@@ -20,7 +20,7 @@ fn a_new_router_announces_itself_and_may_have_a_virtual_mac_address() {
     if !are_possible() {
         return;
     }
-    let site = Site::new("v");
+    let site = Site::new("nv");
     let client = &site.client;
     let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", client.port());
     // The client remembers the MAC address of another router, which is gone.
@@ -90,7 +90,7 @@ fn a_neighbour_is_learned_again_during_a_scan() {
     if !are_possible() {
         return;
     }
-    let site = Site::new("e");
+    let site = Site::new("ne");
     let mut daemon = start(&[&site]);
     let (v4, v6) = ("10.2.0.2", "2001:db8:2::2");
     assert!(site.client.pings(v4) && site.client.pings(v6), "{}", daemon.log());

@@ -81,8 +81,8 @@ fn downloads_go_on_in_the_next_netvmd_if_their_connections_are_loaded() {
     if !hosts::are_possible() || !hosts::succeeds("curl --version") {
         return;
     }
-    let client = Host::new("sc", &["10.9.0.1/24"], &[]);
-    let server = Host::new("ss", &["10.9.0.2/24"], &[]);
+    let client = Host::new("vc", &["10.9.0.1/24"], &[]);
+    let server = Host::new("vs", &["10.9.0.2/24"], &[]);
     let (folder, config) = (Folder::new(), config(&client, &server));
     let content: Vec<u8> = (0..BYTES as u64 / 8).flat_map(|n| (n ^ n << 40).to_le_bytes()).collect();
     std::fs::write(folder.0.join("file"), &content).unwrap();
