@@ -61,6 +61,13 @@ pub(crate) fn finish_handed_over(dp: &mut Datapath, snapshot: &Snapshot, burst: 
             left = left.saturating_sub(taken);
         }
     }
+    send_all_handed_over(dp);
+    dp.flush_ports();
+    is_done
+}
+
+/// Sends all packets that other workers have handed over so far.
+pub(crate) fn send_all_handed_over(dp: &mut Datapath) {
     for peer in 0..dp.ports.handoff.peers() {
         for _ in 0..dp.ports.handoff.waiting(peer).div_ceil(BURST) {
             let mut packets = ArrayVec::<HandoffPacket, BURST>::new();
@@ -68,8 +75,6 @@ pub(crate) fn finish_handed_over(dp: &mut Datapath, snapshot: &Snapshot, burst: 
             send(dp, packets);
         }
     }
-    dp.flush_ports();
-    is_done
 }
 
 /// Sends packets that were held while their port moved. Returns what held them.

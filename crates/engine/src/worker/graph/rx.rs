@@ -12,6 +12,7 @@
 use dpdk::{Batch, PortNumber};
 use netvm_capture_ring::Direction;
 
+use super::handoff::send_all_handed_over;
 use super::verdicts::{self, At};
 use super::{observe, record, walk};
 use crate::drop_reason::DropReason;
@@ -247,11 +248,13 @@ pub(crate) fn ingress(dp: &mut Datapath, received: Received<'_>, burst: &mut Bur
     }
 }
 
-/// Brings packets that a program has sent to their ends.
+/// Brings packets that a program has sent to their ends. Earlier packets of their flows may have gone past the program
+/// before it was up, and may wait in a ring of another worker: those go first.
 #[inline(never)]
 fn come_back(dp: &mut Datapath, cx: Context<'_>, port: PortId, batch: &mut Batch) {
     pair::take_probes(dp, port, batch);
     let Some(back) = cx.snapshot.pairs.of(port).filter(|_| !batch.is_empty()) else { return batch.clear() };
+    send_all_handed_over(dp);
     dp.latency.came_back(port, batch, dp.clock.now);
     let mut go_on = |side, part: &mut Batch| {
         let next = match pair::go_on(dp, back, side, part) {
