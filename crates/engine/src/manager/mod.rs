@@ -203,7 +203,7 @@ impl Engine {
     /// Notes that the process of a program that is a hop has started or ended.
     pub fn set_program_process(&mut self, role: &str, instance: u16, runs: bool) {
         if self.pairs.set_process(role, instance, runs) {
-            self.publisher().publish();
+            self.publish_programs();
         }
     }
 
@@ -291,7 +291,7 @@ impl Engine {
         }
         let Self { host, ports, pairs, workers, notices, .. } = self;
         if pairs.service(host, &|port| ports.sender_of(port), workers, notices) {
-            self.publisher().publish();
+            self.publish_programs();
         }
         self.service_bonds();
         self.service_multicast();

@@ -30,6 +30,8 @@ const INTERVAL: Duration = Duration::from_millis(40);
 pub(crate) struct PairMembers {
     /// The ports of each one, left and right.
     pub(crate) ports: Vec<[PortId; 2]>,
+    /// Those of `ports` that are to get no more packets: what they return is too late.
+    pub(crate) leaving: Vec<[PortId; 2]>,
     /// What happens to packets meanwhile, if none gets packets and one is starting.
     pub(crate) while_starting: Option<WhileStarting>,
     /// What is known of the flows of each instance that needs it, by its ports.
@@ -48,6 +50,8 @@ struct Pair {
     runs: bool,
     /// Whether it gets packets when it is up; else it is a standby.
     is_active: bool,
+    /// Whether it gets packets by the snapshots so far.
+    gets_packets: bool,
     health: Health,
     /// What had been counted when it was configured.
     base: [SideSums; 2],
@@ -106,6 +110,17 @@ impl Pairs {
                 self.of_role_mut(&nf.role).for_each(|pair| pair.is_active = true);
             }
         }
+        self.settle();
+    }
+
+    /// Whether a program gets packets that is to get none any more.
+    pub(crate) fn any_leaves(&self) -> bool {
+        self.pairs.values().any(Pair::leaves)
+    }
+
+    /// From the next snapshot on, the programs get packets that are to get some.
+    pub(crate) fn settle(&mut self) {
+        self.pairs.values_mut().for_each(|pair| pair.gets_packets = pair.may_get_packets());
     }
 
     fn of_role_mut(&mut self, role: &str) -> impl Iterator<Item = &mut Pair> {
@@ -206,8 +221,8 @@ impl Pairs {
             let Some(config) = nf.pair() else { continue };
             let members = roles.entry(nf.id).or_default();
             let own = || self.pairs.iter().filter(|((role, _), _)| *role == nf.role).map(|(_, pair)| pair);
-            let takes = |pair: &&Pair| pair.is_active && pair.health.state == ProgramState::Up;
-            members.ports.extend(own().filter(takes).map(|pair| pair.ports));
+            members.ports.extend(own().filter(|pair| pair.gets_packets).map(|pair| pair.ports));
+            members.leaving.extend(own().filter(|pair| pair.leaves()).map(|pair| pair.ports));
             members
                 .flows
                 .extend(own().filter_map(|pair| Some((pair.ports, Arc::clone(pair.flows.as_ref()?)))));
@@ -239,7 +254,16 @@ impl Pairs {
 
 impl Pair {
     fn new(nf: &NfConfig, ports: [PortId; 2], is_active: bool, base: [SideSums; 2]) -> Self {
-        Self { role: nf.id, ports, runs: false, is_active, health: Health::new(base), base, flows: None }
+        let health = Health::new(base);
+        Self { role: nf.id, ports, runs: false, is_active, gets_packets: false, health, base, flows: None }
+    }
+
+    fn may_get_packets(&self) -> bool {
+        self.is_active && self.health.state == ProgramState::Up
+    }
+
+    fn leaves(&self) -> bool {
+        self.gets_packets && !self.may_get_packets()
     }
 }
 
