@@ -54,6 +54,7 @@ mod publish;
 mod reaper;
 mod resize;
 mod routers;
+mod service;
 pub(crate) mod traces;
 mod views;
 mod workers;
@@ -63,7 +64,6 @@ pub use crate::inflight::held::HeldPacket;
 use crate::nat::TargetHealth;
 use crate::policy::Policy;
 use crate::router::{EvpnUpdate, UnknownNetwork};
-use crate::worker::{Event, Retired};
 pub use apply::ApplyError;
 use baselines::Baselines;
 use bonds::Bonds;
@@ -73,7 +73,7 @@ pub use captures::{
 };
 use cores::Cores;
 pub use cores::{CoresError, StartError};
-use kernel_flows::{FastPaths, Watching};
+use kernel_flows::FastPaths;
 pub use memory::GroupError;
 use memory::Memories;
 use multicast::Multicast;
@@ -200,13 +200,6 @@ impl Engine {
         self.targets.set(target, is_healthy);
     }
 
-    /// Notes that the process of a program that is a hop has started or ended.
-    pub fn set_program_process(&mut self, role: &str, instance: u16, runs: bool) {
-        if self.pairs.set_process(role, instance, runs) {
-            self.publish_programs();
-        }
-    }
-
     /// The programs that are hops.
     #[must_use]
     pub fn programs(&self) -> Vec<ProgramView> {
@@ -256,79 +249,6 @@ impl Engine {
         (ports, Context { in_force, nfs, memory, workers, notices })
     }
 
-    /// Handles the workers' events.
-    fn handle_events(&mut self) {
-        while let Some((worker, event)) = self.workers.next_event() {
-            match event {
-                Event::Swept(done, request) => self.nfs.swept(done, request),
-                Event::Passed(ticket) => self.nfs.barrier_passed(ticket),
-                Event::Traced(record) => self.traces.traced(record, &mut self.workers),
-                Event::Flows(page) => self.flow_readers.page(page, &mut self.workers),
-                Event::Monitor(page) => self.monitor_readers.page(page, &mut self.workers),
-                Event::Visited(visit) => self.fast_paths.visited(&visit),
-                Event::Connections(page) => self.connection_readers.connections(page, &mut self.workers),
-                Event::Retired(Retired::Capture(capture)) => {
-                    self.captures.capture_returned(worker, capture, &self.reaper);
-                }
-                // What comes here is too late: nobody waits for it any more.
-                Event::PortRetired(..)
-                | Event::QueueTaken(_)
-                | Event::FlowsTaken(_)
-                | Event::ConnectionsTaken(_) => {}
-                Event::Retired(_) => {}
-            }
-        }
-    }
-
-    /// Handles the workers' events, and continues work that had to wait.
-    pub fn service(&mut self) {
-        self.handle_events();
-        self.service_resize();
-        self.latencies.service(&mut self.workers);
-        if self.nfs.service(&self.host, &mut self.workers, &mut self.notices) {
-            self.fast_paths.end_kept();
-            self.publisher().publish();
-        }
-        let Self { host, ports, pairs, workers, notices, .. } = self;
-        if pairs.service(host, &|port| ports.sender_of(port), workers, notices) {
-            self.publish_programs();
-        }
-        self.service_bonds();
-        self.service_multicast();
-        self.reset_damaged();
-        for (port, event) in self.rules.service() {
-            self.notices.push(Notice::Switching { port, event });
-        }
-        if self.routers.service(&self.host, publish::policy::now()) {
-            self.publisher().send_snapshots();
-        }
-        if self.chains.shorten_wanted(&self.host, &mut self.baselines, &self.workers) {
-            self.publisher().publish_in_order();
-        }
-        self.traces.forget_published(&self.reaper);
-        self.nfs.drop_retired(&self.ports.memories(), &mut self.workers);
-        let (ports, mut context) = self.ports_in_context();
-        ports.service(&mut context);
-        let Self { fast_paths, host, rules, ports, workers, routers, captures, traces, .. } = self;
-        let watching = Watching { captures, traces };
-        let mut context = kernel_flows::Context { host, rules, ports, workers, routers, watching };
-        if fast_paths.service(&mut context) {
-            let snapshot = self.publisher().view().snapshot(0);
-            self.fast_paths.decide(snapshot, &mut self.tracer, &mut self.memory);
-        }
-    }
-
-    /// Watches the members of bonds.
-    fn service_bonds(&mut self) {
-        let Self { host, ports, bonds, workers, notices, .. } = self;
-        if !bonds.service(&mut bonds::Context { host, ports, workers, notices }) {
-            return;
-        }
-        self.publisher().send_snapshots();
-        let Self { host, ports, bonds, workers, notices, rules, routers, .. } = self;
-        bonds.announce(rules, routers, &mut bonds::Context { host, ports, workers, notices });
-    }
-
     /// Why a configured port is closed; `None`: it is open.
     #[must_use]
     pub fn why_closed(&self, port: PortId) -> Option<String> {
@@ -341,21 +261,11 @@ impl Engine {
         self.multicast.view()
     }
 
-    /// Learns groups, and sends queries.
-    fn service_multicast(&mut self) {
-        let Self { host, ports, workers, multicast, .. } = self;
-        if multicast.service(host, ports, workers) {
-            self.publisher().send_snapshots();
-        }
-    }
-
     /// The notices since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
         self.multicast.over_limit().chain(self.notices.drain())
     }
-}
 
-impl Engine {
     /// Says whether an NF gets new flows, if its role is sticky; it keeps those that it has.
     pub fn set_draining(&mut self, id: InstanceId, is_draining: bool) {
         if self.nfs.set_draining(id, is_draining) {

@@ -1,6 +1,6 @@
 //! Gives each flow one owner among the workers, for both directions, whatever ports and queues its packets come in by.
 //! In: packets that a port has received. Out: those of this worker's flows; the others go to their owners
-//! ([`handoff`](super::graph::handoff)).
+//! ([`arrivals`](super::graph::arrivals)).
 //!
 //! Only packets of ports where something is kept by flow are given to their owners: the port tracks connections, the
 //! flow monitor counts them, or their chains have NFs that may give per-flow verdicts

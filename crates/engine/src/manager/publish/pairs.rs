@@ -7,7 +7,6 @@ use netvm_model::{Chain, NfConfig, OnFailure, PairConfig, PairEnd, PairHop, Pair
 use super::snapshot::View;
 use crate::drop_reason::DropReason;
 use crate::ids::{ChainId, PortId, RoleId};
-use crate::manager::Engine;
 use crate::manager::pairs::PairMembers;
 use crate::snapshot::{PairPorts, PairReturn, PairTarget, Passed, Target};
 
@@ -18,20 +17,6 @@ struct Instance<'a> {
     pair: &'a PairConfig,
     instance: u16,
     ports: [PortId; 2],
-}
-
-impl Engine {
-    /// Publishes which programs get packets. Workers take new snapshots one after the other: one could send packets past
-    /// a program while another one still forwards what the program returns. So first all of them drop that.
-    pub(in crate::manager) fn publish_programs(&mut self) {
-        if self.pairs.any_leaves() && self.workers.len() > 1 {
-            self.publisher().publish();
-            self.workers.wait_for_all();
-            self.workers.finish_handed_over();
-        }
-        self.pairs.settle();
-        self.publisher().publish();
-    }
 }
 
 impl View<'_> {
@@ -98,9 +83,10 @@ impl View<'_> {
             port,
             other,
             passed,
-            is_up: self.programs.get(&nf.id).is_some_and(|members| {
-                members.ports.contains(&ports) && !members.leaving.contains(&ports)
-            }),
+            is_up: self
+                .programs
+                .get(&nf.id)
+                .is_some_and(|members| members.ports.contains(&ports) && !members.leaving.contains(&ports)),
             flows: self.programs.get(&nf.id).and_then(of_port),
             mac: pair.rewrite_macs.then(|| end.mac()),
             raises_ttl: pair.restore_ttl,

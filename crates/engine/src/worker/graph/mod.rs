@@ -24,6 +24,7 @@
 //! Cost: a jump for each stage and burst. A burst that is split: 16 bytes for each packet and stage that splits, and
 //! two moves of the mbuf pointer.
 
+pub(crate) mod arrivals;
 pub(crate) mod collect;
 pub(crate) mod handoff;
 pub(crate) mod observe;
