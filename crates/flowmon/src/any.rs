@@ -1,9 +1,9 @@
 //! A meter whose table is chosen at run time: one branch a burst.
 
-use netvm_wire::Headers;
+use netvm_wire::{FlowKey, Headers};
 use rtrb::Producer;
 
-use crate::entry::{Decided, Entry, Record};
+use crate::entry::{Amount, Decided, Entry, Record};
 use crate::meter::{Counts, Front, Meter, Settings};
 use crate::table::{DLeft, FlowTable, Null, Tagged};
 
@@ -79,6 +79,11 @@ impl AnyMeter {
     #[inline]
     pub fn commit(&mut self) {
         each!(self, meter => meter.commit());
+    }
+
+    /// As [`Meter::count_unseen`].
+    pub fn count_unseen(&mut self, of: &FlowKey, now: u64, unseen: Amount) -> bool {
+        each!(self, meter => meter.count_unseen(of, now, unseen))
     }
 
     /// As [`Meter::is_read`].

@@ -135,6 +135,15 @@ impl Entry {
         self.tcp_flags[direction] |= sample.tcp_flags;
     }
 
+    /// Counts packets that were not taken one by one.
+    pub(crate) fn count_unseen(&mut self, from_higher: bool, now: u64, unseen: Amount) {
+        let direction = usize::from(from_higher != self.from_higher);
+        self.last = now;
+        self.packets[direction] += unseen.packets;
+        self.bytes[direction] += unseen.bytes;
+        self.octets[direction] += unseen.octets;
+    }
+
     /// Whether a packet has the direction of the first one.
     pub(crate) const fn begins(&self, sample: &Sample) -> bool {
         sample.from_higher == self.from_higher

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use netvm_wire::{Address, EtherType, FiveTuple, Headers, IpProto, MacAddr, VlanId};
+use netvm_wire::{Address, EtherType, FiveTuple, FlowKey, Headers, IpProto, MacAddr, VlanId};
 
 /// What a flow's packets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +52,13 @@ impl Key {
     #[inline]
     #[must_use]
     pub fn of(headers: &Headers) -> (Self, bool) {
-        let key = headers.key();
+        Self::of_fields(headers.key())
+    }
+
+    /// The same by the header fields of a packet.
+    #[inline]
+    #[must_use]
+    pub fn of_fields(key: &FlowKey) -> (Self, bool) {
         let vlan = u64::from(key.vlan.map_or(0, VlanId::get)) << VLAN_SHIFT;
         if !key.is_ip() {
             return Self::ethernet(key.source_mac, key.destination_mac, key.ether_type, vlan);

@@ -63,6 +63,9 @@ pub struct Counts {
     pub unplaced_names: u64,
 }
 
+/// The name of a flow is in one of its first packets.
+const NAMED_WITHIN: u64 = 16;
+
 /// A flow table, its time-outs, and the ring for its records.
 #[derive(Debug)]
 pub struct Meter<T> {
@@ -214,6 +217,23 @@ impl<T: FlowTable> Meter<T> {
         let entry = self.table.entries_mut().get_mut(slot)?;
         entry.count(sample);
         entry.begins(sample).then_some(slot)
+    }
+
+    /// Counts packets of a running flow that were not taken one by one. Returns whether others may pass unseen, too:
+    /// the table has the flow, and its name, if names are read and its first packets had one. They never may if only
+    /// some packets are taken.
+    pub fn count_unseen(&mut self, of: &FlowKey, now: u64, unseen: Amount) -> bool {
+        let (key, from_higher) = Key::of_fields(of);
+        let hash = FlowHasher::shared().words(key.words());
+        let sample = Sample { key, hash, from_higher, tcp_flags: 0, ingress: 0, bytes: 0, octets: 0, now };
+        let SlotLookup::Found(slot) = self.table.look_up(&sample) else { return false };
+        let Some(entry) = self.table.entries_mut().get_mut(slot) else { return false };
+        if unseen.packets > 0 {
+            self.counts.seen.add(unseen);
+            entry.count_unseen(from_higher, now, unseen);
+        }
+        let may_get_name = self.settings.names > 0 && entry.name == 0 && entry.packets() < NAMED_WITHIN;
+        !may_get_name && self.settings.sampling <= 1
     }
 
     /// Gives the flows of this burst the names that its packets had; a flow keeps its first.

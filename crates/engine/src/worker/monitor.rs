@@ -16,11 +16,12 @@
 use arrayvec::ArrayVec;
 use dpdk::{Batch, Mbuf, MbufPtr};
 use netvm_clock as clock;
+use netvm_conntrack::Unseen;
 use netvm_flowmon::names::may_have_name;
-use netvm_flowmon::{AnyMeter, Decided, Front, Record, Settings, TableKind};
+use netvm_flowmon::{Amount, AnyMeter, Decided, Front, Record, Settings, TableKind};
 use netvm_model::{FlowMonitorConfig, MonitorTable};
 use netvm_switch::TICKS_PER_SECOND;
-use netvm_wire::{Headers, parse_prefix};
+use netvm_wire::{FlowKey, Headers, parse_prefix};
 use rtrb::{Consumer, RingBuffer};
 
 use super::packet::keys::HEADER_BYTES;
@@ -33,6 +34,8 @@ const RECORDS: usize = 16_384;
 const NAMES: u32 = 4096;
 /// Bytes of a packet that are searched for a name.
 const NAMED: usize = 2048;
+/// Bytes of an Ethernet header.
+const ETHERNET: u64 = 14;
 /// Slots whose time-outs a turn with packets checks, in a third of a microsecond.
 const SLOTS_BUSY: usize = 32;
 /// The same for a turn without packets.
@@ -99,6 +102,13 @@ impl FlowMonitor {
             }
         }
         self.meter.commit();
+    }
+
+    /// Counts packets of a flow that the kernel has forwarded. Returns whether others may pass unseen.
+    pub(crate) fn count_unseen(&mut self, key: &FlowKey, unseen: Unseen, now: u64) -> bool {
+        let Unseen { packets, bytes } = unseen;
+        let octets = bytes.saturating_sub(packets * ETHERNET);
+        self.meter.count_unseen(key, now, Amount { packets, bytes, octets })
     }
 
     /// Another burst is not counted.

@@ -189,6 +189,36 @@ proptest! {
     }
 }
 
+/// Packets that are not taken one by one, of flows that the table has.
+#[test]
+fn packets_may_pass_unseen() {
+    let settings = |sampling, names| Settings { idle: IDLE, active: ACTIVE, sampling, names };
+    let frame = |flow, back| frame(&Packet { flow, back, payload: 10, flags: 0, wait: 0, expire: false });
+    let key = |frame: &[u8]| *netvm_wire::parse(frame).unwrap().key();
+    let unseen = Amount { packets: 5, bytes: 500, octets: 430 };
+    let (producer, mut consumer) = RingBuffer::new(10);
+    let mut meter = Meter::new(Tagged::new(16), settings(1, 0), Some(producer));
+    let [there, back] = [false, true].map(|back| frame(2, back));
+    meter.packet(&there, netvm_wire::parse(&there).ok().as_ref(), (1, 7));
+    meter.commit();
+    assert!(!meter.count_unseen(&key(&frame(3, false)), 8, unseen), "the table does not have it");
+    assert!(meter.count_unseen(&key(&there), 9, unseen) && meter.count_unseen(&key(&back), 10, unseen));
+    meter.finish(|| false);
+    let record = consumer.pop().unwrap();
+    assert_eq!(record.total().packets, 11);
+    assert_eq!(meter.counts().seen.packets, 11);
+    assert!(consumer.pop().is_err());
+    // Where a name may still come, and where each packet counts by itself.
+    for (sampling, names, packets, may) in [(1, 8, 1, false), (1, 8, 16, true), (2, 0, 16, false)] {
+        let mut meter = Meter::new(Tagged::new(16), settings(sampling, names), None);
+        for now in 0..packets {
+            meter.packet(&there, netvm_wire::parse(&there).ok().as_ref(), (1, now));
+        }
+        meter.commit();
+        assert_eq!(meter.count_unseen(&key(&there), 100, Amount::default()), may, "{sampling} {names}");
+    }
+}
+
 /// A sampled meter counts one packet of N, and sees all.
 #[test]
 fn sampling_counts_one_of_n() {

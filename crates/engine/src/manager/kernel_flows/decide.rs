@@ -27,6 +27,13 @@ pub(super) struct Decided {
     pub(super) keeps: Keeps,
 }
 
+impl Decided {
+    /// If its flows are monitored, they are kept.
+    pub(super) fn kept(self, monitored: bool) -> Self {
+        Self { keeps: Keeps { monitored, ..self.keeps }, ..self }
+    }
+}
+
 /// Where a packet of a key goes that a port has received, of an open connection if connections are tracked, and if NFs
 /// release its flow; `None` if anything else happens to it: it is dropped, rejected, metered, copied, queued, flooded,
 /// changed otherwise than by one router, or passes an NF.
@@ -69,7 +76,7 @@ pub(super) fn decide(events: &Events, from: PortId, key: &Key, snapshot: &Snapsh
         None => None,
     };
     let leaves_so = routed.is_none_or(|routed| next_hop == Some((to, routed.macs[0])) && routed.to == to);
-    let keeps = Keeps { connection: snapshot.tracks(from), chain };
+    let keeps = Keeps { connection: snapshot.tracks(from), chain, ..Keeps::NOTHING };
     leaves_so.then_some(Decided { to, rules: rules.into(), vlan, routed, keeps })
 }
 

@@ -1,6 +1,6 @@
-//! Flows of which workers keep something: a connection, or per-flow verdicts of NFs. In: decisions that depend on it.
-//! Out: questions to the workers, and what the kernel has forwarded, so that what they keep does not age. A flow is
-//! forwarded only as long as each answer says that nobody needs to see its packets.
+//! Flows of which workers keep something: a connection, per-flow verdicts of NFs, a place in the flow monitor. In:
+//! decisions that depend on it. Out: questions to the workers, and what the kernel has forwarded, so that what they keep
+//! does not age. A flow is forwarded only as long as each answer says that nobody needs to see its packets.
 //!
 //! All workers are asked: the one that owns a flow is the only one that keeps something of it.
 
@@ -200,8 +200,8 @@ impl FastPaths {
     /// Ends a flow whose sample opens or closes its connection, as nobody sees what is left of that otherwise.
     pub(super) fn end_if_over(&mut self, sample: &Sample, key: &Key) {
         const OVER: TcpFlags = TcpFlags::SYN.union(TcpFlags::FIN).union(TcpFlags::RST);
-        let is_tracked = self.flows.get(key).is_some_and(|flow| flow.decided.keeps.connection);
-        if is_tracked && fields_of(sample).is_some_and(|fields| fields.tcp_flags.intersects(OVER)) {
+        let sees_ends = self.flows.get(key).is_some_and(|flow| flow.decided.keeps.sees_ends());
+        if sees_ends && fields_of(sample).is_some_and(|fields| fields.tcp_flags.intersects(OVER)) {
             self.end_flow(key);
         }
     }

@@ -192,6 +192,8 @@ impl FastPaths {
             let events = tracer.events(packet, &snapshot, memory);
             let decided =
                 events.ok().and_then(|events| decide(&events, sample.port, &candidate.key, &snapshot));
+            let monitored = self.ports.get(&sample.port).is_some_and(FastPathPort::is_monitored);
+            let decided = decided.map(|decided| decided.kept(monitored));
             match decided {
                 Some(decided) if decided.keeps != Keeps::NOTHING => self.put_off(candidate, decided),
                 decided => self.install(&candidate, decided),
@@ -321,7 +323,7 @@ impl FastPaths {
             slot: decided.to.0.into(),
             epochs,
             max_frame: end.mtu.min(mtu.into()).min(longest) + ETHERNET,
-            is_tracked: decided.keeps.connection,
+            is_tracked: decided.keeps.sees_ends(),
             routed: decided.routed.map(|routed| routed.macs),
         };
         if shared.table.insert(key, flow).is_err() {

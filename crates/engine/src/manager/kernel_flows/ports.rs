@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use netvm_kernel_flows::{Field, Mask, Table};
-use netvm_model::PortConfig;
+use netvm_model::{MonitorTable, PortConfig};
 use netvm_policy::{Edit, Rule, Side, UsedFields};
 
 use super::{FastPaths, MAX_INTERVAL};
@@ -41,6 +41,8 @@ struct Traits {
     may_be_released: bool,
     /// Its flows are monitored.
     is_monitored: bool,
+    /// The monitor takes each packet by itself: some of them, or without a table of flows.
+    needs_packets: bool,
 }
 
 impl Traits {
@@ -50,12 +52,14 @@ impl Traits {
         let chains = host.port(id).into_iter().flat_map(|port| host.chains_by(&policy.leading, port));
         let mut roles = chains.flat_map(|chain| &chain.hops);
         let ingress = policy.ingress(id);
+        let monitor = host.engine.flow_monitor.as_ref();
+        let monitor = monitor.filter(|_| ingress.is_none_or(|ingress| ingress.is_monitored));
         Self {
             is_routed: interfaces().any(|interface| interface.port == id),
             is_tracked: ingress.is_some_and(|ingress| ingress.tracking.is_some()),
             may_be_released: roles.any(|role| host.nf(*role).is_some_and(|nf| nf.flow_verdicts > 0)),
-            is_monitored: host.engine.flow_monitor.is_some()
-                && ingress.is_none_or(|ingress| ingress.is_monitored),
+            is_monitored: monitor.is_some(),
+            needs_packets: monitor.is_some_and(|it| it.sampling > 1 || it.table == MonitorTable::Null),
         }
     }
 }
@@ -65,6 +69,11 @@ impl FastPathPort {
         let (config, traits, tells_connections_apart) = (config.clone(), Traits::default(), false);
         let (tracking, moves, mask) = (None, None, None);
         Self { config, tracking, end, moves, epoch: 0, mask, traits, tells_connections_apart, interval: 1 }
+    }
+
+    /// Whether its flows are monitored.
+    pub(super) const fn is_monitored(&self) -> bool {
+        self.traits.is_monitored
     }
 
     /// Whether what decides about its packets differs, rules aside.
@@ -155,16 +164,16 @@ fn is_for(rule: &Rule, id: PortId) -> bool {
 }
 
 /// The fields that tell flows of a port apart, and whether connections between two hosts are different flows. MAC
-/// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses. Of tracked and
-/// released flows, each connection is one.
+/// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses. Of tracked,
+/// monitored and released flows, each connection is one.
 fn mask_of(policy: &Policy, id: PortId, traits: Traits) -> (Option<Mask>, bool) {
-    let Traits { is_routed, is_tracked, may_be_released, is_monitored } = traits;
+    let Traits { is_routed, is_tracked, may_be_released, is_monitored, needs_packets } = traits;
     let rules = policy.rules.iter().filter(|rule| is_for(rule, id));
     let used = rules.fold(UsedFields::default(), UsedFields::with);
-    if is_monitored || used.tcp_flags != 0 || used.dscp != 0 || used.state && !is_tracked {
+    if needs_packets || used.tcp_flags != 0 || used.dscp != 0 || used.state && !is_tracked {
         return (None, false);
     }
-    if is_tracked || may_be_released {
+    if is_tracked || may_be_released || is_monitored {
         return (Some(Mask::all()), true);
     }
     let has_guard = policy.ingress(id).is_some_and(|ingress| ingress.guard.is_some());

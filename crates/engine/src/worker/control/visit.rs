@@ -1,6 +1,6 @@
 //! What a worker keeps of flows that the kernel forwards in its place, or is to. In: flows, and what the kernel has
-//! forwarded of them. Out: whether nobody needs to see their packets: the connection is open, or every NF of the chain
-//! has released the flow. A worker that does not own a flow keeps nothing of it.
+//! forwarded of them. Out: whether nobody needs to see their packets: the connection is open, every NF of the chain has
+//! released the flow, and the flow monitor knows it. A worker that does not own a flow keeps nothing of it.
 
 use netvm_conntrack::{Unseen, Zone};
 use netvm_wire::FlowKey;
@@ -20,10 +20,17 @@ pub(crate) struct Keeps {
     pub(crate) connection: bool,
     /// The chain whose NFs must have released it.
     pub(crate) chain: Option<ChainId>,
+    /// Its place in the flow monitor.
+    pub(crate) monitored: bool,
 }
 
 impl Keeps {
-    pub(crate) const NOTHING: Self = Self { connection: false, chain: None };
+    pub(crate) const NOTHING: Self = Self { connection: false, chain: None, monitored: false };
+
+    /// Whether the worker has to see how connections open and close.
+    pub(crate) const fn sees_ends(&self) -> bool {
+        self.connection || self.monitored
+    }
 }
 
 /// A flow.
@@ -78,6 +85,13 @@ impl Visited {
                 return;
             };
             if !connections.table.passed(&self.key, Zone(tracking.zone), now, self.unseen) {
+                return;
+            }
+        }
+        if self.keeps.monitored {
+            let now = dp.clock.now;
+            let Some(monitor) = &mut dp.monitor else { return };
+            if !monitor.count_unseen(&self.key, self.unseen, now) {
                 return;
             }
         }

@@ -1,4 +1,5 @@
-//! Flows of which workers keep something: open connections, and flows that every NF of a chain has released.
+//! Flows of which workers keep something: open connections, flows that every NF of a chain has released, and those of
+//! the flow monitor.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -6,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netlib::{Idle, NetworkFunction, Options, Packet, Verdict};
-use netvm_api::{ApplyReply, ConnectionInfo, ConnectionList, NfInfo, NfState, path};
+use netvm_api::{ApplyReply, ConnectionInfo, ConnectionList, NfInfo, NfState, TopTalkers, path};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::table::{until_forwarded, until_settled};
 use super::traffic::{Stream, hits};
-use super::{are_connected, container, soon};
+use super::{are_connected, container, port, soon};
 use crate::common::download::{download, serve};
 use crate::common::hosts::{Host, are_possible};
 use crate::common::{Daemon, ENGINE, program};
@@ -151,4 +152,33 @@ fn the_kernel_forwards_flows_that_every_nf_has_released() {
     });
     until_forwarded(&daemon);
     assert!(stream.arrive_within(Duration::from_millis(200)) > 0);
+}
+
+#[test]
+fn the_flow_monitor_counts_what_the_kernel_forwards() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["kc1", "kc2"].map(Host::bare);
+    let engine = ENGINE.replace("huge_pages = false\n", "huge_pages = false\nflow_monitor = {}\n");
+    let containers = [1, 2].map(|n| container(n, &hosts[usize::from(n) - 1], "")).concat();
+    let daemon = Daemon::start(&(engine + &containers));
+    assert!(are_connected(&hosts), "{}", daemon.log());
+    serve(&hosts[1], BYTES);
+    download(&hosts[0], std::net::Ipv4Addr::new(10, 54, 0, 2), BYTES);
+    let stream = Stream::start(&hosts, "10.54.0.2", UDP);
+    until_forwarded(&daemon);
+    drop(stream);
+    until_settled(&daemon);
+    assert!(hits(&daemon, "c2") > 1000, "{}", hits(&daemon, "c2"));
+    let counted = |daemon: &Daemon| daemon.stats().flow_monitor.unwrap().packets;
+    let received =
+        |daemon: &Daemon| ["c1", "c2"].map(|name| port(daemon, name).rx_packets).iter().sum::<u64>();
+    daemon.until("all packets are counted", |daemon| {
+        let now = counted(daemon);
+        now == received(daemon) && now == counted(daemon)
+    });
+    let top: TopTalkers = daemon.get(path::TOP_TALKERS);
+    let server = top.addresses.iter().find(|talker| talker.address == "10.54.0.2").unwrap();
+    assert!(server.bytes >= BYTES, "{top:?}");
 }
