@@ -61,7 +61,17 @@ fn under(message: &LinkMessage) -> Option<u32> {
 /// The other end of a veth pair, in another namespace.
 fn peer(message: &LinkMessage) -> Option<u32> {
     let is_elsewhere = message.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
-    under(message).filter(|_| is_elsewhere)
+    under(message).filter(|_| is_elsewhere && is_of_kind(message, &InfoKind::Veth))
+}
+
+/// Whether it is a device of a kind.
+pub fn is_of_kind(message: &LinkMessage, kind: &InfoKind) -> bool {
+    message.attributes.iter().any(|one| match one {
+        LinkAttribute::LinkInfo(all) => {
+            all.iter().any(|one| matches!(one, LinkInfo::Kind(own) if own == kind))
+        }
+        _ => false,
+    })
 }
 
 fn mac(message: &LinkMessage) -> Option<MacAddr> {
@@ -73,12 +83,7 @@ fn mac(message: &LinkMessage) -> Option<MacAddr> {
 
 /// The interface under a macvlan, and its MAC address.
 fn macvlan(message: &LinkMessage) -> Option<(u32, MacAddr)> {
-    let is_macvlan = |one: &LinkAttribute| match one {
-        LinkAttribute::LinkInfo(all) => all.contains(&LinkInfo::Kind(InfoKind::MacVlan)),
-        _ => false,
-    };
-    message.attributes.iter().find(|one| is_macvlan(one))?;
-    Some((under(message)?, mac(message)?))
+    under(message).zip(mac(message)).filter(|_| is_of_kind(message, &InfoKind::MacVlan))
 }
 
 fn settings(message: &LinkMessage) -> Settings {
@@ -130,4 +135,28 @@ fn v6(spec: &AfSpecInet6) -> Option<SettingsV6> {
         mtu: u32::try_from(conf.mtu6).unwrap_or_default(),
         ignores_linkdown: conf.ignore_routes_with_linkdown != 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_veth_pair_has_another_end() {
+        // Both lead to index 6 of another namespace: a `vxlan` device without one below has its own index there.
+        let of_kind = |kind| {
+            let mut message = LinkMessage::default();
+            message.attributes = vec![
+                LinkAttribute::IfName("any".to_owned()),
+                LinkAttribute::Link(6),
+                LinkAttribute::LinkNetNsId(0),
+                LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+            ];
+            match link(&message) {
+                Some(Change::Link(_, link)) => link.peer,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((of_kind(InfoKind::Veth), of_kind(InfoKind::Vxlan)), (Some(6), None));
+    }
 }

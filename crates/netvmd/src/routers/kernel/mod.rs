@@ -24,7 +24,7 @@ use netvm_wire::{IpNet, MacAddr};
 use super::rib::{Change, Gateway, Neighbour, Peer, RouteKey, RouteTarget, Rule, RuleAction, containing};
 use netvm_netlink::{Event, Requests};
 
-pub use link::links;
+pub use link::{is_of_kind, links};
 
 /// `RTMGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`, and
 /// `RTNLGRP_IPV6_RULE` (number 19), `RTNLGRP_IPV4_NETCONF` (24), `RTNLGRP_IPV6_NETCONF` (25) and `RTNLGRP_NEXTHOP`

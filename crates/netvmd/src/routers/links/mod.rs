@@ -9,8 +9,9 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkMessage};
 
+use super::kernel::is_of_kind;
 use super::namespace::Namespace;
 use super::offload::finish_packets;
 use netvm_netlink::{Requests, Veth, by_name, change_link, index_of, make_veth, set_addresses, set_up};
@@ -293,12 +294,13 @@ fn links(requests: &mut Requests) -> io::Result<Vec<LinkMessage>> {
 }
 
 fn peer_of(link: &LinkMessage) -> Option<u32> {
+    // A `vxlan` device of another namespace has an index there, too: its own.
     let is_elsewhere = link.attributes.iter().any(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
     let peer = link.attributes.iter().find_map(|one| match one {
         LinkAttribute::Link(index) => Some(*index),
         _ => None,
     });
-    peer.filter(|_| is_elsewhere)
+    peer.filter(|_| is_elsewhere && is_of_kind(link, &InfoKind::Veth))
 }
 
 fn name_of(link: &LinkMessage) -> Option<String> {
