@@ -1,6 +1,20 @@
-//! What is derived from names, and so always the same: MAC addresses and names of devices.
+//! What is derived from names, and so always the same: MAC addresses and names of devices. Addresses that other
+//! machines see on a network they share are derived from the machine, too.
+
+use std::sync::LazyLock;
 
 use netvm_wire::MacAddr;
+
+/// What no other machine has: its id (machine-id(5)), or else its name.
+#[must_use]
+pub fn machine() -> &'static str {
+    static MACHINE: LazyLock<String> = LazyLock::new(|| {
+        let read = |file| std::fs::read_to_string(file).ok().filter(|text| !text.trim().is_empty());
+        let id = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/hostname"));
+        id.unwrap_or_default().trim().to_owned()
+    });
+    &MACHINE
+}
 
 /// FNV-1a of 64 bits (draft-eastlake-fnv, section 2): the same on every machine and in every version.
 pub(crate) fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {

@@ -25,6 +25,7 @@ mod router;
 mod vm;
 pub mod words;
 
+pub use derived::machine;
 pub use engine::{
     ApiConfig, ConnectionLog, ConnectionTimeouts, ConnectionsConfig, EngineConfig, Eviction, Fingerprint,
     FlowCacheConfig, FlowMonitorConfig, Group, HealthConfig, Idle, LogSubject, McastRouter, MonitorTable,

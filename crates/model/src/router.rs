@@ -8,7 +8,7 @@ use netvm_ids::{PortId, RouterId};
 use netvm_policy::Rate;
 use netvm_wire::{IpNet, Ipv4Net, Ipv6Net, MacAddr, VlanId};
 
-use crate::derived::{derived_mac, names_of, stable_hash};
+use crate::derived::{derived_mac, machine, names_of, stable_hash};
 use crate::words::words;
 
 pub(crate) mod nat;
@@ -160,11 +160,16 @@ impl RouterInterface {
         format!("{router}.{interface}")
     }
 
-    /// The address of an interface without a configured one: locally administered, and always the same for
-    /// these names.
+    /// The address of an interface without a configured one: locally administered, and always the same for these names
+    /// on this machine.
     #[must_use]
     pub fn own_mac(router: &str, interface: &str) -> MacAddr {
-        derived_mac(names_of(router, interface))
+        Self::mac_on(machine(), router, interface)
+    }
+
+    /// The same on another machine. Routers of servers on one link may have the same names.
+    fn mac_on(machine: &str, router: &str, interface: &str) -> MacAddr {
+        derived_mac(machine.bytes().chain([0]).chain(names_of(router, interface)))
     }
 
     /// The name of the host's end, derived from the names of router and interface: 14 bytes, always the same.
@@ -289,5 +294,8 @@ mod tests {
         let mac = RouterInterface::own_mac("blue", "lan");
         assert!(mac.is_local() && !mac.is_multicast(), "{mac}");
         assert_ne!(mac, RouterInterface::own_mac("blue", "wan"));
+        let on = |machine| RouterInterface::mac_on(machine, "blue", "lan");
+        assert_ne!(on("0123456789abcdef0123456789abcdef"), on("0123456789abcdef0123456789abcdee"));
+        assert_eq!(on(machine()), mac);
     }
 }

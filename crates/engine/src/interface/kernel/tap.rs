@@ -1,9 +1,9 @@
 //! TAP devices in netvmd's network namespace: plain ones, and the host's own interface on the switch, which has
 //! addresses.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use netvm_model::HostConfig;
+use netvm_model::{HostConfig, machine};
 use netvm_vnet::{LinkEvent, ManagedInterface, Watch, host, pair, tap};
 
 use super::device::SentOffloads;
@@ -111,14 +111,4 @@ pub(in crate::interface) fn open_host(
 fn queues(opening: &Opening<'_>, opened: netvm_vnet::Opened) -> (Queues, String) {
     let sent = SentOffloads::new(accepts(opened.offloads));
     devices(opening, opened, &sent, "TAP")
-}
-
-/// What no other machine has, for MAC addresses: its id (machine-id(5)), or else its name.
-fn machine() -> &'static str {
-    static MACHINE: LazyLock<String> = LazyLock::new(|| {
-        let read = |file| std::fs::read_to_string(file).ok().filter(|text| !text.trim().is_empty());
-        let id = read("/etc/machine-id").or_else(|| read("/proc/sys/kernel/hostname"));
-        id.unwrap_or_default().trim().to_owned()
-    });
-    &MACHINE
 }
