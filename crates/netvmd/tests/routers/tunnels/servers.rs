@@ -4,6 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use netvm_api::{Client, LiveTraceRequest, TraceReply, TraceRequest, path};
+use netvm_capture_client::compile;
+use netvm_wire::FrameBuilder;
+
 use super::super::Duration;
 use super::super::common::hosts::{Host, are_possible, run, succeeds};
 use super::super::common::page::blocks;
@@ -90,10 +94,67 @@ fn containers_of_two_servers_are_in_one_network() {
             second.log()
         );
     }
+    traces_say_where_headers_come_and_go([&a, &b], [&first, &second]);
     super::serve(&a.container, super::DOWNLOAD / 5);
     let from: std::net::Ipv4Addr = "10.0.0.1".parse().unwrap();
     let took = super::download(&b.container, from, super::DOWNLOAD / 5);
     println!("{} bytes from one server to the other in {took:?}", super::DOWNLOAD / 5);
     first.purge();
     second.purge();
+}
+
+/// The steps of the next ping's packet that a server receives on a port, each without what differs from run to run.
+fn follow(daemon: &Daemon, port: &str, ping: impl Fn()) -> Vec<String> {
+    let request = LiveTraceRequest {
+        from: Some(port.to_owned()),
+        filter: compile("icmp or udp port 4789").unwrap(),
+        packets: 1,
+        seconds: 60,
+        ..LiveTraceRequest::default()
+    };
+    let client = Client::new(Some(&daemon.api_socket()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let packet = runtime.block_on(async {
+        let mut stream = client.live_trace(&request).await.unwrap();
+        ping();
+        stream.next().await.unwrap().unwrap()
+    });
+    packet.steps.into_iter().map(|step| step.text).collect()
+}
+
+fn traces_say_where_headers_come_and_go([a, b]: [&Server; 2], [first, second]: [&Daemon; 2]) {
+    let ping = || assert!(a.container.pings("10.0.0.2"));
+    let index = |steps: &[String], text: &str| {
+        let at = steps.iter().position(|step| step.starts_with(text));
+        at.unwrap_or_else(|| panic!("{text}: {steps:#?}"))
+    };
+    let are_in_order = |steps: &[String], wanted: &[&str]| {
+        let places: Vec<usize> = wanted.iter().map(|text| index(steps, text)).collect();
+        assert!(places.is_sorted(), "{steps:#?}");
+    };
+    let sent = follow(first, "web", ping);
+    let encapsulated = "encapsulated for VTEP 192.0.2.2, VNI 100";
+    are_in_order(
+        &sent,
+        &["received on port web", "sent on port overlay", encapsulated, "routed to ", "sent on port wan"],
+    );
+    let received = follow(second, "wan", ping);
+    let enters = format!("enters router {}", b.router);
+    let decapsulated = "decapsulated, from VTEP 192.0.2.1, VNI 100";
+    are_in_order(
+        &received,
+        &["received on port wan", &enters, decapsulated, "received on port overlay", "sent on port db"],
+    );
+    // So does that of a packet that is not sent.
+    let mac = |host: &Host| {
+        let shown = host.ip_output("-o link show dev eth0");
+        let mac = shown.split("link/ether ").nth(1).unwrap()[..17].to_owned();
+        mac.parse().unwrap()
+    };
+    let frame = FrameBuilder::new(mac(&a.container), mac(&b.container));
+    let frame = frame.ip([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).udp(1, 2).to_vec().unwrap();
+    let frame = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+    let request = TraceRequest { port: "web".to_owned(), frame, length: None, state: None };
+    let reply: TraceReply = first.post(path::TRACE, &serde_json::to_string(&request).unwrap());
+    are_in_order(&reply.steps, &["L2 switch", encapsulated, "routed to ", "sent on port wan"]);
 }
