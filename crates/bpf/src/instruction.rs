@@ -128,6 +128,10 @@ pub mod function {
     pub const CORE: i32 = 8;
     /// `long bpf_skb_store_bytes(skb, offset, from, len, flags)`.
     pub const STORE_BYTES: i32 = 9;
+    /// `long bpf_l3_csum_replace(skb, offset, from, to, flags)`.
+    pub const REPLACE_IP_CHECKSUM: i32 = 10;
+    /// `long bpf_l4_csum_replace(skb, offset, from, to, flags)`.
+    pub const REPLACE_CHECKSUM: i32 = 11;
     /// `long bpf_redirect(ifindex, flags)`.
     pub const REDIRECT: i32 = 23;
     /// `long bpf_skb_change_type(skb, type)`.

@@ -33,7 +33,7 @@ mod state;
 mod table;
 
 pub use ends::PortEnds;
-pub use flow::{Flow, FlowCounts};
+pub use flow::{Ends, Flow, FlowCounts};
 pub use key::{Field, Key, Mask, Transport};
 pub use ports::{PortPrograms, ProgramError};
 pub use probe::probe;

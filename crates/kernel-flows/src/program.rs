@@ -64,6 +64,12 @@ const TTL_V6: i16 = ETHERNET + 7;
 const ONE_HOP: i32 = 0xfeff;
 /// `TCX_DROP`.
 const DROP: i32 = 2;
+/// Bytes of what changes, for a checksum.
+const WORD: i32 = 4;
+/// `BPF_F_PSEUDO_HDR`: the pseudo header has it, too.
+const OF_PSEUDO_HEADER: i32 = 0x10;
+/// `BPF_F_MARK_MANGLED_0`: UDP without a checksum stays so.
+const NO_CHECKSUM_IS_ZERO: i32 = 0x20;
 /// `BPF_F_RECOMPUTE_CSUM`: a checksum of the whole packet follows the change.
 const FOLLOWED: i32 = 1;
 
@@ -99,6 +105,7 @@ pub(crate) fn from_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instr
     look_up(&mut program, table, ends.slot, miss);
     check_flow(&mut program, table, miss);
     route(&mut program, miss);
+    translate(&mut program);
     count(&mut program);
     // The container's kernel takes it for its own, whatever the MAC address of this end of the pair.
     program.set(R1, R6).set(R2, PACKET_HOST).call(function::CHANGE_TYPE);
@@ -257,6 +264,38 @@ fn route(program: &mut Assembler, miss: Label) {
     program.bind(both);
     program.call(function::STORE_BYTES).jump_if(R0.is(Equal, 0), done);
     // It cannot be, as the first store has made the header writable.
+    program.set(R0, DROP).exit();
+    program.bind(done);
+}
+
+/// Gives a packet of a translated flow at R9 its next addresses and ports, and follows with its checksums; that of the
+/// transport covers only the addresses if the kernel is still to compute it.
+fn translate(program: &mut Assembler) {
+    let (done, udp, both, dropped) = (program.label(), program.label(), program.label(), program.label());
+    program.load(Word, R1, R9.at(flow::FLAGS)).and(R1, flow::FLAG_TRANSLATED).jump_if(R1.is(Equal, 0), done);
+    // R7: where the checksum of the transport is. R8: how it changes.
+    program.load(Byte, R1, in_key(key::PROTOCOL)).jump_if(R1.is(Equal, UDP), udp);
+    program.set(R7, i32::from(BEHIND_IPV4) + 16).set(R8, WORD).jump(both);
+    program.bind(udp);
+    program.set(R7, i32::from(BEHIND_IPV4) + 6).set(R8, WORD | NO_CHECKSUM_IS_ZERO);
+    program.bind(both);
+    for (n, at) in [(0, key::SOURCE), (4, key::DESTINATION)] {
+        let to = flow::ADDRESSES + n;
+        program.set(R1, R6).set(R2, R7).load(Word, R3, in_key(at)).load(Word, R4, R9.at(to));
+        program.set(R5, R8).or(R5, OF_PSEUDO_HEADER).call(function::REPLACE_CHECKSUM);
+        program.jump_if(R0.is(NotEqual, 0), dropped);
+        program.set(R1, R6).set(R2, i32::from(ETHERNET) + 10).load(Word, R3, in_key(at));
+        program.load(Word, R4, R9.at(to)).set(R5, WORD).call(function::REPLACE_IP_CHECKSUM);
+        program.jump_if(R0.is(NotEqual, 0), dropped);
+        program.set(R3, R9).add(R3, i32::from(to)).set(R1, R6).set(R2, i32::from(ETHERNET + 12 + n));
+        program.set(R4, WORD).set(R5, 0).call(function::STORE_BYTES).jump_if(R0.is(NotEqual, 0), dropped);
+    }
+    program.set(R1, R6).set(R2, R7).load(Word, R3, in_key(key::PORTS)).load(Word, R4, R9.at(flow::PORTS));
+    program.set(R5, R8).call(function::REPLACE_CHECKSUM).jump_if(R0.is(NotEqual, 0), dropped);
+    program.set(R3, R9).add(R3, i32::from(flow::PORTS)).set(R1, R6).set(R2, i32::from(BEHIND_IPV4));
+    program.set(R4, WORD).set(R5, 0).call(function::STORE_BYTES).jump_if(R0.is(Equal, 0), done);
+    // It cannot be, as all of it is within the packet.
+    program.bind(dropped);
     program.set(R0, DROP).exit();
     program.bind(done);
 }

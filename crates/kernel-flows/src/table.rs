@@ -22,7 +22,7 @@ const DUMPED: usize = 1024;
 pub struct TableSize {
     /// Ports.
     pub ports: u32,
-    /// Flows, of some 160 bytes each.
+    /// Flows, of some 176 bytes each.
     pub flows: u32,
 }
 

@@ -251,12 +251,16 @@ pub struct Unseen {
 
 impl Connections {
     /// Whether packets of TCP or UDP with these ends may pass unseen from now on, as by a kernel that forwards them in
-    /// the caller's place, but for SYN, FIN and RST: both ends have answered, neither closes the connection, and
-    /// nothing is translated. Windows of TCP are not checked any more then.
-    pub fn let_pass(&mut self, key: &FlowKey, zone: Zone, now: u32) -> bool {
-        let Some((slot, _)) = self.slot_with_ends(key, zone) else { return false };
+    /// the caller's place, but for SYN, FIN and RST: both ends have answered, and neither closes the connection.
+    /// `None`: they may not; else what NAT makes of them, which is to be done to each. Windows of TCP are not checked
+    /// any more then.
+    pub fn let_pass(&mut self, key: &FlowKey, zone: Zone, now: u32) -> Option<Tuple> {
+        let (slot, is_reply) = self.slot_with_ends(key, zone)?;
         let connection = self.slots.get_mut(slot);
-        let is_open = !connection.has_expired(now) && connection.is_answered() && !connection.is_translated();
+        let after = connection.tuple(usize::from(!is_reply)).reversed();
+        let is_open = !connection.has_expired(now)
+            && connection.is_answered()
+            && after.source.is_v4() == key.source.is_v4();
         let may_pass = is_open
             && match connection.transport() {
                 Transport::Tcp(tcp) => tcp.state == TcpState::Established && tcp.proxy == ProxyPhase::None,
@@ -266,26 +270,26 @@ impl Connections {
         if may_pass && let Some(tcp) = connection.transport.tcp_mut() {
             tcp.pass_unseen();
         }
-        may_pass
+        may_pass.then_some(after)
     }
 
-    /// Counts packets with these ends that have passed unseen. Returns whether others may.
-    pub fn passed(&mut self, key: &FlowKey, zone: Zone, now: u32, unseen: Unseen) -> bool {
-        let Some((slot, is_reply)) = self.slot_with_ends(key, zone) else { return false };
+    /// Counts packets with these ends that have passed unseen. Returns what [`Connections::let_pass`] says of others.
+    pub fn passed(&mut self, key: &FlowKey, zone: Zone, now: u32, unseen: Unseen) -> Option<Tuple> {
+        let (slot, is_reply) = self.slot_with_ends(key, zone)?;
         let connection = self.slots.get_mut(slot);
         if connection.has_expired(now) {
-            return false;
+            return None;
         }
         let (mut packets, mut bytes, direction) =
             (connection.packets(), connection.bytes, usize::from(is_reply));
         packets[direction] = packets[direction].wrapping_add(unseen.packets);
         bytes[direction] = bytes[direction].wrapping_add(unseen.bytes);
         connection.set_counts(packets, bytes);
-        let may_pass = self.let_pass(key, zone, now);
-        if may_pass && unseen.packets > 0 {
+        let after = self.let_pass(key, zone, now);
+        if after.is_some() && unseen.packets > 0 {
             self.follow(slot, now);
         }
-        may_pass
+        after
     }
 }
 

@@ -66,32 +66,37 @@ fn segments_may_pass_unseen() {
     let [there, back] = [client(ACK, 1, 1), server(ACK, 1, 1)].map(|segment| key(&segment.frame()));
     let far = [client(ACK, 5_000_000, 7_000_000), server(ACK, 7_000_000, 5_000_000)];
     assert_eq!(rig.look(&far[0].frame()).state, Invalid);
-    assert!(rig.table.let_pass(&there, zone, rig.now) && rig.table.let_pass(&back, zone, rig.now));
+    for (key, to_client) in [(&there, false), (&back, true)] {
+        let after = rig.table.let_pass(key, zone, rig.now).unwrap();
+        let ends = (after.source, after.destination, after.source_port, after.destination_port);
+        assert_eq!(ends, (key.source, key.destination, key.source_port, key.destination_port), "{to_client}");
+    }
     let unseen = Unseen { packets: 5000, bytes: 7_000_000 };
-    assert!(rig.table.passed(&back, zone, rig.now, unseen));
+    assert!(rig.table.passed(&back, zone, rig.now, unseen).is_some());
     assert_eq!((rig.only().packets(), rig.only().bytes[1] > 7_000_000), ([2, 5001], true));
     for segment in far {
         assert_eq!(rig.pass(&segment.frame()), Established, "far beyond what was seen");
     }
     // What passes unseen keeps it alive.
     rig.wait(7000);
-    assert!(rig.table.passed(&back, zone, rig.now, unseen));
+    assert!(rig.table.passed(&back, zone, rig.now, unseen).is_some());
     let timeout = Config::default().timeouts.tcp_established;
     rig.wait(timeout - 10);
     assert_eq!(rig.pass(&client(ACK, 9_000_000, 9_000_000).frame()), Established);
     // It closes whatever was not seen, and no more may pass then.
     rig.pass(&client(FIN_ACK, 10_000_000, 9_500_000).frame());
     assert_eq!(state(&rig), "fin-wait");
-    assert!(!rig.table.let_pass(&there, zone, rig.now) && !rig.table.passed(&back, zone, rig.now, unseen));
+    assert_eq!(rig.table.let_pass(&there, zone, rig.now), None);
+    assert_eq!(rig.table.passed(&back, zone, rig.now, unseen), None);
     let mut rig = established();
-    assert!(rig.table.let_pass(&there, zone, rig.now));
+    assert!(rig.table.let_pass(&there, zone, rig.now).is_some());
     rig.pass(&server(RST, 3_000_000, 0).frame());
     assert_eq!(state(&rig), "close");
-    assert!(!rig.table.let_pass(&there, zone, rig.now));
+    assert_eq!(rig.table.let_pass(&there, zone, rig.now), None);
     // Not before the handshake.
     let mut rig = Rig::new(&Config::default());
     rig.pass(&client(SYN, 0, 0).frame());
-    assert!(!rig.table.let_pass(&there, zone, rig.now));
+    assert_eq!(rig.table.let_pass(&there, zone, rig.now), None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use netvm_wire::MacAddr;
 use crate::ids::PortId;
 pub(crate) use sampler::{Intervals, Sample, Sampler};
 
-/// Flows that the table has room for, 10 MB of the kernel's memory.
+/// Flows that the table has room for, 12 MB of the kernel's memory.
 const FLOWS: u32 = 1 << 16;
 const SIZE: TableSize = TableSize { ports: netvm_region::MAX_PORTS as u32, flows: FLOWS };
 

@@ -5,11 +5,13 @@
 //! are sampled ever less often.
 
 use std::array::from_fn;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use dpdk::Batch;
 use netvm_region::MAX_PORTS;
+use netvm_wire::checksum::internet_checksum;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::ids::PortId;
@@ -36,6 +38,21 @@ impl Sample {
         self.bytes.get(..self.copied.into()).unwrap_or_default()
     }
 
+    /// The same of IPv4, to another destination; checksums but for the header's are wrong then.
+    pub(crate) fn to(mut self, destination: Ipv4Addr, port: u16) -> Self {
+        self.bytes[30..34].copy_from_slice(&destination.octets());
+        self.bytes[36..38].copy_from_slice(&port.to_be_bytes());
+        self.sum()
+    }
+
+    /// With the checksum of its IPv4 header.
+    fn sum(mut self) -> Self {
+        self.bytes[24..26].fill(0);
+        let sum = internet_checksum(&self.bytes[14..34]);
+        self.bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        self
+    }
+
     /// The same of at most so many bytes: a segment becomes one of the packets that it would be cut into.
     pub(crate) fn shortened(mut self, most: u16) -> Self {
         const UDP: u8 = 17;
@@ -57,7 +74,8 @@ impl Sample {
         if is_udp {
             put(usize::from(transport) + 4, transport);
         }
-        self
+        // Routers check it.
+        if at == 16 { self.sum() } else { self }
     }
 }
 
@@ -160,6 +178,7 @@ mod tests {
             let short = sample.shortened(1514);
             assert_eq!(short.length, 1514);
             assert!(parse_prefix(short.headers(), 1514).is_ok(), "{is_v6} {protocol}");
+            assert!(is_v6 || internet_checksum(&short.headers()[14..34]) == 0);
             assert_eq!(short.shortened(1514).headers(), short.headers());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -191,7 +191,8 @@ impl Rig {
     /// To `b`.
     pub fn flow(&self) -> Flow {
         let interface = self.ends[1];
-        Flow { interface, slot: 1, epochs: [EPOCH; 2], max_frame: 1514, is_tracked: false, routed: None }
+        let (epochs, max_frame, is_tracked) = ([EPOCH; 2], 1514, false);
+        Flow { interface, slot: 1, epochs, max_frame, is_tracked, routed: None, translated: None }
     }
 
     /// To `a`.
@@ -232,6 +233,11 @@ impl Rig {
     /// A connection from `a` to `b`, by which so many bytes go. Returns how many `a` has sent, those that it has sent
     /// again included.
     pub fn transfer(&self, ports: [u16; 2], bytes: usize) -> u64 {
+        self.transfer_to(SocketAddrV4::new(host(1), ports[1]), ports, bytes)
+    }
+
+    /// The same, where `a` connects to this address in place of that of `b`.
+    pub fn transfer_to(&self, to: SocketAddrV4, ports: [u16; 2], bytes: usize) -> u64 {
         let listener = self.inside(1, || TcpListener::bind((host(1), ports[1])).unwrap());
         let limit = Some(Duration::from_secs(20));
         std::thread::scope(|scope| {
@@ -249,7 +255,7 @@ impl Rig {
                 let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None).unwrap();
                 rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
                 rustix::net::bind(&socket, &options).unwrap();
-                let to = std::net::SocketAddr::from((host(1), ports[1]));
+                let to = std::net::SocketAddr::from(to);
                 rustix::net::connect(&socket, &to).unwrap();
                 TcpStream::from(socket)
             });

@@ -88,7 +88,7 @@ impl Installed {
         }
         let unseen = self.take_unreported()?;
         let (port, key, keeps) = (self.from, self.fields, self.decided.keeps);
-        Some(Visited { port, key, keeps, unseen, may_pass: false, idle: None })
+        Some(Visited { port, key, keeps, unseen, may_pass: false, idle: None, after: None })
     }
 
     fn take_unreported(&mut self) -> Option<Unseen> {

@@ -1,14 +1,15 @@
 //! Flows of which workers keep something: a connection, per-flow verdicts of NFs, a place in the flow monitor. In:
-//! decisions that depend on it. Out: questions to the workers, and what the kernel has forwarded, so that what they keep
-//! does not age. A flow is forwarded only as long as each answer says that nobody needs to see its packets.
+//! decisions that depend on it. Out: questions to the workers, and what the kernel has forwarded, so that what they
+//! keep does not age. A flow is forwarded only as long as each answer says that nobody needs to see its packets.
 //!
 //! All workers are asked: the one that owns a flow is the only one that keeps something of it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netvm_conntrack::Unseen;
-use netvm_kernel_flows::Key;
+use netvm_conntrack::{Tuple, Unseen};
+use netvm_kernel_flows::{Ends, Key};
 use netvm_switch::TICKS_PER_SECOND;
 use netvm_wire::{FlowKey, TcpFlags};
 
@@ -26,7 +27,8 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// A decision that depends on what is kept.
 pub(super) struct Question {
     pub(super) candidate: Candidate,
-    pub(super) decided: Decided,
+    /// `None`: what NAT makes of its packets has to be known first.
+    pub(super) decided: Option<Decided>,
     /// The header fields of the flow.
     pub(super) fields: FlowKey,
     /// Of both ports when it was decided.
@@ -49,6 +51,8 @@ struct Answer {
     may_pass: bool,
     /// As long as there are some within this time.
     idle: Option<Duration>,
+    /// What NAT makes of its packets, if they are translated.
+    after: Option<Tuple>,
 }
 
 /// A visit that has not been answered by all workers.
@@ -96,7 +100,8 @@ impl Questions {
         let asked = self.asked.get_mut(&visit.ticket)?;
         for (answer, flow) in asked.answers.iter_mut().zip(&visit.flows) {
             if flow.may_pass {
-                *answer = Answer { may_pass: true, idle: flow.idle.map(duration_of) };
+                let idle = flow.idle.map(duration_of);
+                *answer = Answer { may_pass: true, idle, after: flow.after };
             }
         }
         asked.awaited = asked.awaited.saturating_sub(1);
@@ -107,10 +112,12 @@ impl Questions {
 }
 
 impl FastPaths {
-    /// Puts a decision off until the workers have said what they keep of the flow.
-    pub(super) fn put_off(&mut self, candidate: Candidate, decided: Decided) {
+    /// Puts a decision off until the workers have said what they keep of the flow; `None`: it is to be made then, as
+    /// NAT may translate the packets.
+    pub(super) fn put_off(&mut self, candidate: Candidate, decided: Option<Decided>) {
         let epoch = |port| self.ports.get(&port).map_or(0, |port| port.epoch);
-        let epochs = [epoch(candidate.sample.port), epoch(decided.to)];
+        let to = decided.as_ref().map_or(candidate.sample.port, |decided| decided.to);
+        let epochs = [epoch(candidate.sample.port), epoch(to)];
         let fields = fields_of(&candidate.sample.shortened(super::DECIDED_LENGTH));
         if let Some(fields) = fields.filter(|_| !epochs.contains(&0)) {
             let routers_version = self.routers_version;
@@ -128,10 +135,11 @@ impl FastPaths {
             let visited = |question: &Question| Visited {
                 port: question.candidate.sample.port,
                 key: question.fields,
-                keeps: question.decided.keeps,
+                keeps: question.decided.as_ref().map_or(Keeps::CONNECTION, |decided| decided.keeps),
                 unseen: Unseen::default(),
                 may_pass: false,
                 idle: None,
+                after: None,
             };
             let flows = now.iter().map(visited).collect();
             self.questions.ask(About::Questions(now), flows, workers);
@@ -164,7 +172,7 @@ impl FastPaths {
                 }
             }
             About::Flows(keys) => {
-                for (key, Answer { may_pass, idle }) in keys.iter().zip(answers) {
+                for (key, Answer { may_pass, idle, .. }) in keys.iter().zip(answers) {
                     match self.flows.get_mut(key) {
                         Some(flow) if may_pass => flow.set_idle(idle),
                         Some(_) => self.end_flow(key),
@@ -175,16 +183,37 @@ impl FastPaths {
         }
     }
 
-    fn answer(&mut self, question: Question, Answer { may_pass, idle }: Answer) {
+    fn answer(&mut self, question: Question, answer: Answer) {
         let epoch = |port| self.ports.get(&port).map_or(0, |port| port.epoch);
-        let Question { candidate, decided, fields, epochs, routers_version } = question;
-        let is_as_then = epochs == [epoch(candidate.sample.port), epoch(decided.to)]
-            && routers_version == self.routers_version;
+        let Question { candidate, decided, epochs, routers_version, .. } = question;
+        let to = decided.as_ref().map_or(candidate.sample.port, |decided| decided.to);
+        let is_as_then =
+            epochs == [epoch(candidate.sample.port), epoch(to)] && routers_version == self.routers_version;
         if !is_as_then {
             return;
         }
-        self.install(&candidate, Some(decided).filter(|_| may_pass));
-        if let Some(flow) = self.flows.get_mut(&candidate.key).filter(|_| may_pass) {
+        let Answer { may_pass, idle, after } = answer;
+        // Only IPv4 can be translated.
+        let translated = match after.map(ends_of) {
+            Some(None) => return self.install(&candidate, None),
+            after => after.flatten(),
+        };
+        match decided {
+            None if may_pass => {
+                self.candidates.push(Candidate { translated: Some(translated), ..candidate });
+            }
+            Some(decided) if may_pass && candidate.translated.flatten() == translated => {
+                self.keep(&candidate, decided, idle);
+            }
+            _ => self.install(&candidate, None),
+        }
+    }
+
+    /// Puts a flow into the table of which workers keep something, for so long without packets.
+    pub(super) fn keep(&mut self, candidate: &Candidate, decided: Decided, idle: Option<Duration>) {
+        let Some(fields) = fields_of(&candidate.sample.shortened(super::DECIDED_LENGTH)) else { return };
+        self.install(candidate, Some(decided));
+        if let Some(flow) = self.flows.get_mut(&candidate.key) {
             flow.keep(fields, idle);
         }
     }
@@ -222,6 +251,15 @@ impl FastPaths {
             }
         }
     }
+}
+
+/// The ends of translated packets of IPv4; `None` for those of IPv6.
+fn ends_of(after: Tuple) -> Option<Ends> {
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (after.source.to_ip(), after.destination.to_ip())
+    else {
+        return None;
+    };
+    Some(Ends { addresses: [source, destination], ports: [after.source_port, after.destination_port] })
 }
 
 fn duration_of(ticks: u32) -> Duration {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvm_kernel_flows::{Flow, Key};
+use netvm_kernel_flows::{Ends, Flow, Key};
 use netvm_model::Host;
 use netvm_wire::ConnState;
 use rtrb::Consumer;
@@ -97,6 +97,21 @@ impl Watching<'_> {
 struct Candidate {
     sample: Sample,
     key: Key,
+    /// What NAT makes of its packets, once that is known.
+    translated: Option<Option<Ends>>,
+}
+
+impl Candidate {
+    /// The sample as rules and routers see it.
+    fn seen(&self) -> Sample {
+        let sample = self.sample.shortened(DECIDED_LENGTH);
+        match self.translated {
+            Some(Some(Ends { addresses: [_, destination], ports: [_, port] })) => {
+                sample.to(destination, port)
+            }
+            Some(None) | None => sample,
+        }
+    }
 }
 
 /// What the manager knows of the table.
@@ -172,7 +187,8 @@ impl FastPaths {
             self.report(context.workers);
         }
         self.ask(context.workers);
-        self.candidates = self.take_samples();
+        let samples = self.take_samples();
+        self.candidates.extend(samples);
         !self.candidates.is_empty()
     }
 
@@ -182,7 +198,16 @@ impl FastPaths {
         // Samples are no traffic.
         let snapshot = Snapshot { hits: Arc::default(), ..snapshot };
         for candidate in std::mem::take(&mut self.candidates) {
-            let sample = candidate.sample.shortened(DECIDED_LENGTH);
+            if candidate.translated.is_none()
+                && snapshot.nat.is_some()
+                && snapshot.tracks(candidate.sample.port)
+            {
+                self.put_off(candidate, None);
+                continue;
+            }
+            let sample = candidate.seen();
+            let key = Key::of_frame(sample.port.0.into(), sample.headers());
+            let key = key.filter(|_| candidate.translated.flatten().is_some()).unwrap_or(candidate.key);
             let length = sample.length as usize;
             let packet = Hypothetical {
                 length,
@@ -190,12 +215,15 @@ impl FastPaths {
                 ..Hypothetical::of(sample.port, sample.headers())
             };
             let events = tracer.events(packet, &snapshot, memory);
-            let decided =
-                events.ok().and_then(|events| decide(&events, sample.port, &candidate.key, &snapshot));
+            let decided = events.ok().and_then(|events| decide(&events, sample.port, &key, &snapshot));
             let monitored = self.ports.get(&sample.port).is_some_and(FastPathPort::is_monitored);
             let decided = decided.map(|decided| decided.kept(monitored));
             match decided {
-                Some(decided) if decided.keeps != Keeps::NOTHING => self.put_off(candidate, decided),
+                // The workers have just said that it is open.
+                Some(decided) if candidate.translated.is_some() && decided.keeps == Keeps::CONNECTION => {
+                    self.keep(&candidate, decided, None);
+                }
+                Some(decided) if decided.keeps != Keeps::NOTHING => self.put_off(candidate, Some(decided)),
                 decided => self.install(&candidate, decided),
             }
         }
@@ -255,7 +283,7 @@ impl FastPaths {
             let Some(key) = self.key_of(&sample) else { continue };
             let is_taken = taken.iter().any(|known| known.key == key);
             if taken.len() < DECIDED_AT_ONCE && !is_taken && self.is_to_be_decided(&sample, &key) {
-                taken.push(Candidate { sample, key });
+                taken.push(Candidate { sample, key, translated: None });
             }
         }
         taken
@@ -284,7 +312,7 @@ impl FastPaths {
             self.end_if_over(sample, key);
             return false;
         }
-        if self.questions.are_about(key) {
+        if self.questions.are_about(key) || self.candidates.iter().any(|known| known.key == *key) {
             return false;
         }
         let is_one_of_many = self.ports.get(&sample.port).is_some_and(|port| port.tells_connections_apart);
@@ -309,7 +337,7 @@ impl FastPaths {
 
     /// Puts a flow into the table, if the kernel can forward it.
     fn install(&mut self, candidate: &Candidate, decided: Option<Decided>) {
-        let (Some(shared), Candidate { sample, key }) = (&self.shared, candidate) else { return };
+        let (Some(shared), Candidate { sample, key, translated }) = (&self.shared, candidate) else { return };
         let to = decided.as_ref().and_then(|decided| self.ports.get(&decided.to));
         let to = to.filter(|to| to.epoch != 0).map(|to| (to.end, to.epoch, to.config.mtu));
         let Some(port) = self.ports.get_mut(&sample.port) else { return };
@@ -325,6 +353,7 @@ impl FastPaths {
             max_frame: end.mtu.min(mtu.into()).min(longest) + ETHERNET,
             is_tracked: decided.keeps.sees_ends(),
             routed: decided.routed.map(|routed| routed.macs),
+            translated: translated.flatten(),
         };
         if shared.table.insert(key, flow).is_err() {
             // It is full: flows that are not used make room.
@@ -340,8 +369,8 @@ impl FastPaths {
         let policy = Arc::clone(context.rules.policy());
         let mut counting = Counting::new(&policy, context.workers.by_kernel());
         let paths: &Paths = context.routers.paths();
-        let leaves_so = |key: &Key, flow: &Installed| {
-            flow.decided.routed.as_ref().is_none_or(|routed| leaves_so(routed, paths, flow.from, key))
+        let leaves_so = |_: &Key, flow: &Installed| {
+            flow.decided.routed.as_ref().is_none_or(|routed| leaves_so(routed, paths, flow.from))
         };
         self.flows.retain(&shared.table, &mut counting, leaves_so);
         context.rules.hits_mut().add(counting.hits());

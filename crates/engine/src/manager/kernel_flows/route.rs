@@ -19,6 +19,8 @@ use crate::router::{Ingress, RouterPath};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Routed {
     pub(super) router: RouterId,
+    /// Of the packets as the router gets them.
+    key: Key,
     /// The port that they leave by.
     pub(super) to: PortId,
     /// Their MAC addresses then, destination first.
@@ -55,6 +57,7 @@ pub(super) fn route(path: &RouterPath, from: PortId, key: &Key) -> Option<Routed
     let sent = path.interface(hop.interface).filter(|sent| sent.vlan.is_none())?;
     Some(Routed {
         router: path.id,
+        key: *key,
         to: sent.port,
         macs: [hop.mac, sent.mac],
         mtu: sent.mtu(is_v4),
@@ -76,7 +79,7 @@ fn hop_of(tables: &Tables, destination: IpAddr) -> Option<Hop> {
 }
 
 /// Whether a flow still leaves its router as it did when it was decided.
-pub(super) fn leaves_so(routed: &Routed, paths: &Paths, from: PortId, key: &Key) -> bool {
+pub(super) fn leaves_so(routed: &Routed, paths: &Paths, from: PortId) -> bool {
     let path = paths.get(routed.router.index()).and_then(Option::as_ref);
-    path.and_then(|path| route(path, from, key)) == Some(*routed)
+    path.and_then(|path| route(path, from, &routed.key)) == Some(*routed)
 }

@@ -2,7 +2,7 @@
 //! forwarded of them. Out: whether nobody needs to see their packets: the connection is open, every NF of the chain has
 //! released the flow, and the flow monitor knows it. A worker that does not own a flow keeps nothing of it.
 
-use netvm_conntrack::{Unseen, Zone};
+use netvm_conntrack::{Tuple, Unseen, Zone};
 use netvm_wire::FlowKey;
 
 use crate::ids::{ChainId, PortId};
@@ -27,6 +27,9 @@ pub(crate) struct Keeps {
 impl Keeps {
     pub(crate) const NOTHING: Self = Self { connection: false, chain: None, monitored: false };
 
+    /// An open connection.
+    pub(crate) const CONNECTION: Self = Self { connection: true, ..Self::NOTHING };
+
     /// Whether the worker has to see how connections open and close.
     pub(crate) const fn sees_ends(&self) -> bool {
         self.connection || self.monitored
@@ -46,6 +49,8 @@ pub(crate) struct Visited {
     pub(crate) may_pass: bool,
     /// For so many ticks without a packet, if NFs limit that.
     pub(crate) idle: Option<u32>,
+    /// What NAT makes of its packets, if they are translated.
+    pub(crate) after: Option<Tuple>,
 }
 
 /// Flows, at most [`VISITED_AT_ONCE`].
@@ -84,9 +89,12 @@ impl Visited {
             let (Some(tracking), Some(connections)) = (tracking, dp.connections.as_deref_mut()) else {
                 return;
             };
-            if !connections.table.passed(&self.key, Zone(tracking.zone), now, self.unseen) {
-                return;
-            }
+            let after = connections.table.passed(&self.key, Zone(tracking.zone), now, self.unseen);
+            let Some(after) = after else { return };
+            let is_same = (after.source, after.destination) == (self.key.source, self.key.destination)
+                && [after.source_port, after.destination_port]
+                    == [self.key.source_port, self.key.destination_port];
+            self.after = Some(after).filter(|_| !is_same);
         }
         if self.keeps.monitored {
             let now = dp.clock.now;

@@ -1,6 +1,7 @@
 //! A router between two containers: the kernel routes what it has, and follows changes of routes and neighbours.
 
-use std::net::{IpAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use netvm_api::{Flows, RouterInfo, path};
@@ -13,6 +14,8 @@ use crate::common::hosts::{Host, are_possible, run};
 use crate::common::{Daemon, ENGINE};
 
 const UDP: u16 = 7100;
+/// Some are sent before the kernel knows a connection.
+const BYTES: usize = 150_000_000;
 
 fn config(hosts: &[Host; 2], router: &str) -> String {
     let mut text = ENGINE.to_owned();
@@ -91,5 +94,45 @@ fn the_kernel_routes_between_containers_as_the_router_says() {
     let [received, sent] = routed(&daemon);
     assert!(by_kernel > 300 && received >= by_kernel && sent >= by_kernel, "{by_kernel} {received} {sent}");
     assert!(port(&daemon, "c2").tx_packets >= by_kernel);
+    daemon.purge();
+}
+
+#[test]
+fn the_kernel_translates_open_connections() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["rb1", "rb2"].map(Host::bare);
+    let router = format!("kn{}", std::process::id());
+    let config = config(&hosts, &router).replace("name = \"i2\"\n", "name = \"i2\"\nsnat = \"masquerade\"\n");
+    let publish = "\n[[nat]]\nname = \"web\"\nfrom = \"c1\"\nmatch = { protocol = \"tcp\", destination = \"10.54.1.1\", \
+                   destination_ports = 8080 }\ndnat = [\"10.54.2.2:80\"]\n";
+    let mut daemon = Daemon::start(&(config + publish));
+    assert!(hosts[0].pings("10.54.2.2"), "{}", daemon.log());
+    for to in ["10.54.2.2:80", "10.54.1.1:8080"] {
+        let before = ["c1", "c2"].map(|name| hits(&daemon, name));
+        let listener = hosts[1].inside(|| TcpListener::bind("10.54.2.2:80").unwrap()).join().unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, from) = listener.accept().unwrap();
+            assert_eq!(from.ip(), "10.54.2.1".parse::<IpAddr>().unwrap(), "masqueraded");
+            let mut received = vec![0; BYTES];
+            stream.read_exact(&mut received).unwrap();
+            assert!(received.iter().all(|byte| *byte == b'u'));
+            stream.write_all(&vec![b'd'; BYTES]).unwrap();
+        });
+        let asking = hosts[0].inside(move || {
+            let mut stream = TcpStream::connect(to).unwrap();
+            stream.write_all(&vec![b'u'; BYTES]).unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert!(received.len() == BYTES && received.iter().all(|byte| *byte == b'd'));
+        });
+        asking.join().unwrap();
+        serving.join().unwrap();
+        until_settled(&daemon);
+        let after = ["c1", "c2"].map(|name| hits(&daemon, name));
+        println!("{to}: {before:?}, {after:?} packets by the kernel");
+        assert!(after[0] > before[0] + 1000 && after[1] > before[1] + 1000, "{before:?} {after:?}");
+    }
     daemon.purge();
 }
