@@ -2,6 +2,8 @@
 
 mod multicast;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -94,6 +96,9 @@ pub struct Flows {
     pub flows: Vec<FlowInfo>,
     /// The flow cache of each worker.
     pub caches: Vec<CacheInfo>,
+    /// For each port of the flows that has labels: these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub port_labels: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// One flow.

@@ -1,6 +1,6 @@
 //! What a record says, in words: comments in files, and lines of text.
 
-use netvm_api::CaptureInfo;
+use netvm_api::{CaptureInfo, CaptureInterface};
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::PacketDirection;
 use netvm_capture_ring::{Direction, NONE_U8, Origin, Record};
@@ -70,6 +70,24 @@ fn verdict(info: &CaptureInfo, record: &Record) -> String {
     name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"))
 }
 
+/// `app=web tier=front`.
+fn list(interface: &CaptureInterface) -> String {
+    interface.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What a file says of a capture point: `port client, app=web tier=front`.
+pub(crate) fn with_labels(interface: &CaptureInterface) -> String {
+    let labels = list(interface);
+    let separator = if labels.is_empty() { "" } else { ", " };
+    format!("{}{separator}{labels}", interface.description)
+}
+
+/// A line of text for the labels of a capture point; empty if it has none.
+pub(crate) fn labels(interface: &CaptureInterface) -> String {
+    let labels = list(interface);
+    if labels.is_empty() { labels } else { format!("{} is {labels}\n", interface.description) }
+}
+
 /// A line of text for a packet: time of day in UTC, capture point, direction, addresses, length and the comment.
 pub(crate) fn line(info: &CaptureInfo, record: &Record, time: Timestamp, packet: &[u8]) -> String {
     let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into()).unwrap_or(jiff::Timestamp::MAX);
@@ -99,13 +117,17 @@ pub(crate) fn line(info: &CaptureInfo, record: &Record, time: Timestamp, packet:
 
 #[cfg(test)]
 mod tests {
-    use netvm_api::CaptureInterface;
+    use std::collections::BTreeMap;
 
     use super::*;
 
     #[test]
     fn a_record_is_described_in_words() {
-        let interface = |name: &str| CaptureInterface { name: name.to_owned(), description: String::new() };
+        let interface = |name: &str| CaptureInterface {
+            name: name.to_owned(),
+            description: String::new(),
+            labels: BTreeMap::new(),
+        };
         let info = CaptureInfo {
             id: 1,
             interfaces: vec![interface("client"), interface("out:2")],

@@ -1,5 +1,7 @@
 //! The packets that an NF had when it ended, as a capture.
 
+use std::collections::BTreeMap;
+
 use netvm_api::{CaptureInfo, CaptureInterface, HeldPacket, HeldPackets};
 use netvm_capture::Timestamp;
 use netvm_capture::blocks::{self, LivePacket, PacketDirection, PacketOptions};
@@ -16,7 +18,8 @@ use crate::output::Output;
 pub fn write_held_packets(last: &HeldPackets, output: &mut Output) -> Result<(), CaptureError> {
     let (role, instance) = (last.role.as_str(), last.instance);
     let description = format!("what NF {role} had when it ended");
-    let interface = CaptureInterface { name: role.to_owned(), description: description.clone() };
+    let interface =
+        CaptureInterface { name: role.to_owned(), description: description.clone(), labels: BTreeMap::new() };
     let info = CaptureInfo { interfaces: vec![interface], ..CaptureInfo::default() };
     let time = Timestamp((last.time * 1e9) as u64);
     output.begin([(role, description.as_str())], 0);

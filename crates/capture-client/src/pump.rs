@@ -11,7 +11,7 @@ use netvm_vnet::ListeningInterface;
 
 use crate::CaptureError;
 use crate::clock::Clock;
-use crate::describe::{comment, direction, line};
+use crate::describe::{comment, direction, labels, line, with_labels};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -60,7 +60,7 @@ pub struct Summary {
 /// [`CaptureError`]; what could be written is in the output.
 pub fn run(mut session: Session, output: &mut Output, limits: Limits<'_>) -> Result<Summary, CaptureError> {
     let interfaces = session.info.interfaces.iter();
-    let interfaces: Vec<_> = interfaces.map(|i| (i.name.clone(), i.description.clone())).collect();
+    let interfaces: Vec<_> = interfaces.map(|i| (i.name.clone(), with_labels(i))).collect();
     output.begin(interfaces.iter().map(|(name, text)| (name.as_str(), text.as_str())), 0);
     let mut pump = Pump::new(session.info.clone());
     let mut outcome = pump.write(output);
@@ -100,6 +100,8 @@ struct Pump {
     last: Option<(Record, PacketOptions)>,
     /// For each interface, packets lost until the last look, and those that no packet has told of.
     lost: Vec<(u64, u64)>,
+    /// For each interface, the line with its labels, which stands before its first packet.
+    untold: Vec<String>,
     summary: Summary,
     /// Packets in the output, after the last write that succeeded.
     in_output: u64,
@@ -108,8 +110,17 @@ struct Pump {
 impl Pump {
     fn new(info: CaptureInfo) -> Self {
         let lost = vec![(0, 0); info.interfaces.len()];
-        let summary = Summary::default();
-        Self { info, clock: Clock::new(), options: HashMap::new(), last: None, lost, summary, in_output: 0 }
+        let untold = info.interfaces.iter().map(labels).collect();
+        Self {
+            info,
+            clock: Clock::new(),
+            options: HashMap::new(),
+            last: None,
+            lost,
+            untold,
+            summary: Summary::default(),
+            in_output: 0,
+        }
     }
 
     /// Writes what was gathered. After an error, what was gathered is not in the output.
@@ -200,6 +211,9 @@ impl Pump {
         self.summary.packets += 1;
         self.summary.bytes += packet.len() as u64;
         if output.is_text() {
+            if let Some(untold) = self.untold.get_mut(usize::from(record.interface)) {
+                output.buffer.extend_from_slice(std::mem::take(untold).as_bytes());
+            }
             output.buffer.extend_from_slice(line(&self.info, record, time, packet).as_bytes());
             return;
         }

@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         template_refresh: Duration::from_secs(60),
         sampling: 1,
         rules: netvm_flowmon::export::RuleNames::default(),
+        interfaces: netvm_flowmon::export::Interfaces::default(),
         eve: None,
         reopen: std::sync::Arc::default(),
         clock,

@@ -1,4 +1,6 @@
-//! Formats numbers and times.
+//! Formats numbers, times and labels.
+
+use std::collections::BTreeMap;
 
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -50,6 +52,16 @@ pub fn duration(seconds: f64) -> String {
         (0, hours, minutes) => format!("{hours} h {minutes} min"),
         (days, hours, _) => format!("{days} d {hours} h"),
     }
+}
+
+/// Labels, such as `app=web tier=front`.
+pub fn labels(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A cell of a table: a dash for nothing.
+pub fn or_dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
 }
 
 /// `1 port`, `2 ports`.

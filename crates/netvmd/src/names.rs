@@ -1,7 +1,9 @@
-//! Names of rules, and the ends of connections, as users see them.
+//! Names of rules, labels of ports, and the ends of connections, as users see them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use netvm_conntrack::Tuple;
-use netvm_model::{Host, Rule, RuleId};
+use netvm_model::{Host, PortConfig, Rule, RuleId};
 use netvm_wire::Address;
 
 /// The rule of a number.
@@ -15,6 +17,22 @@ pub(crate) fn rule_name(host: &Host, id: RuleId) -> String {
         Some(rule) if !rule.name.is_empty() => rule.name.clone(),
         _ => id.to_string(),
     }
+}
+
+/// The labels of a port.
+pub(crate) fn labels_of(port: &PortConfig) -> BTreeMap<String, String> {
+    port.policy.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The labels of those ports of these names that have some.
+pub(crate) fn port_labels<'a>(
+    host: &Host,
+    names: impl Iterator<Item = &'a str>,
+) -> BTreeMap<String, BTreeMap<String, String>> {
+    let names: BTreeSet<&str> = names.collect();
+    let ports = host.ports.iter().filter(|port| names.contains(port.name.as_str()));
+    let labelled = ports.map(|port| (port.name.clone(), labels_of(port)));
+    labelled.filter(|(_, labels)| !labels.is_empty()).collect()
 }
 
 /// The ends of a connection, as `192.0.2.1:80` or `[2001:db8::1]:80`.

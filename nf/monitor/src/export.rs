@@ -78,6 +78,7 @@ impl ExportArgs {
             template_refresh: Duration::from_secs(self.template_refresh),
             sampling: self.sampling,
             rules: netvm_flowmon::export::RuleNames::default(),
+            interfaces: netvm_flowmon::export::Interfaces::default(),
             eve: self.eve.clone(),
             reopen: Arc::clone(reopen),
             clock,

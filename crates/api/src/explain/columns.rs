@@ -135,7 +135,9 @@ const LISTED: &[Column] = columns! {
         "Who has added the port beside the configuration file; `-`: it is in the file. `netvm port` shows the table if \
          a port has an owner or labels.";
     "OWNER ID" of LIVE: "What its owner knows the port by.";
-    "LABELS" of PORT LIVE: "The labels of the port, by which rules may name it: `from = { label = \"app=web\" }`.";
+    "LABELS" of PORT LIVE TOP:
+        "The labels of the port, by which rules may name it: `from = { label = \"app=web\" }`.";
+    "PORT LABELS" of FLOW CONN: "The labels of the port. The column is shown if a port in the table has labels.";
     "MEMBER" of PORT: "The port that is a member of the bond.";
     "CARRIES" of PORT: "Whether the bond sends and receives packets by the member, or only receives them.";
     "LACP PARTNER" of PORT: "The MAC address of the system at the member's other end, if LACP has found one.";

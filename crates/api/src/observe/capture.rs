@@ -102,6 +102,9 @@ pub struct CaptureInterface {
     pub name: String,
     /// What it is.
     pub description: String,
+    /// The labels of a port.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A capture that runs: netvmd sends it with the rings' memory after the upgrade, once the client has sent a byte. The

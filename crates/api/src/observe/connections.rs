@@ -1,5 +1,7 @@
 //! Tracked connections.
 
+use std::collections::BTreeMap;
+
 use netvm_counters::{CONNECTIONS, shown};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,6 +24,9 @@ pub struct ConnectionList {
     pub counts: ConnectionCounts,
     /// The connections, those with most bytes first.
     pub connections: Vec<ConnectionInfo>,
+    /// For each port of the connections that has labels: these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub port_labels: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// A tracked connection.

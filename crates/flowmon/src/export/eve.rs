@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::interfaces::Interface;
 use super::ipfix::Clock;
 use crate::entry::{NameKind, Record, Verdict};
 use crate::key::Endpoints;
@@ -52,8 +53,8 @@ impl Eve {
 
     /// # Errors
     /// The kernel's, if the file cannot be written.
-    pub(super) fn write(&mut self, record: &Record, rule: Option<&str>) -> io::Result<()> {
-        let line = line(record, rule, &self.clock);
+    pub(super) fn write(&mut self, record: &Record, names: RecordNames<'_>) -> io::Result<()> {
+        let line = line(record, names, &self.clock);
         serde_json::to_writer(&mut self.out, &line)?;
         self.out.write_all(b"\n")
     }
@@ -87,13 +88,24 @@ fn sink(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(file))
 }
 
-/// `rule`: the name of the rule that decided.
-fn line(record: &Record, rule: Option<&str>, clock: &Clock) -> Value {
+/// Names of what a record has as numbers.
+#[derive(Clone, Copy)]
+pub(super) struct RecordNames<'a> {
+    /// The rule that decided.
+    pub(super) rule: Option<&'a str>,
+    /// The port by which it came in, if it has a name.
+    pub(super) ingress: Option<&'a Interface>,
+}
+
+fn line(record: &Record, names: RecordNames<'_>, clock: &Clock) -> Value {
     let mut line = Map::new();
     let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
     put("timestamp", time(clock.micros(record.last)).into());
     put("event_type", "flow".into());
-    put("in_iface", record.ingress.into());
+    put("in_iface", names.ingress.map_or_else(|| record.ingress.to_string(), |it| it.name.clone()).into());
+    if let Some(labels) = names.ingress.map(|it| &it.labels).filter(|labels| !labels.is_empty()) {
+        put("in_labels", json!(labels));
+    }
     if record.key.vlan() != 0 {
         put("vlan", json!([record.key.vlan()]));
     }
@@ -122,7 +134,7 @@ fn line(record: &Record, rule: Option<&str>, clock: &Clock) -> Value {
     });
     if record.decided.verdict != Verdict::Unknown {
         flow["verdict"] = record.decided.verdict.text().into();
-        flow["rule"] = rule.into();
+        flow["rule"] = names.rule.into();
     }
     put("flow", flow);
     if let Some(ends) = record.translated {

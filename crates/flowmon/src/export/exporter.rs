@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use rtrb::Consumer;
 
-use super::eve::{Drops, Eve};
+use super::eve::{Drops, Eve, RecordNames};
+use super::interfaces::{Interfaces, Numbered};
 use super::ipfix::{Collector, IDLE_INTERVAL, Ipfix, Item, MAX_MESSAGE_DELAY, NatEvent, Options, Target};
 use super::rings::Rings;
 use super::rules::{Names, RuleNames, name_of};
@@ -81,6 +82,8 @@ impl Exporter {
             eve_failed: false,
             rules: options.rules.clone(),
             names: options.rules.current(),
+            interfaces: options.interfaces.clone(),
+            numbered: options.interfaces.current(),
             heaviest: Heaviest::new(),
             reopen: Arc::clone(&options.reopen),
             shared: Arc::clone(&shared),
@@ -148,6 +151,9 @@ struct Task {
     rules: RuleNames,
     /// The names of rules since the last second.
     names: Arc<Names>,
+    interfaces: Interfaces,
+    /// The interfaces since the last second.
+    numbered: Arc<Numbered>,
     heaviest: Heaviest,
     reopen: Arc<AtomicBool>,
     shared: Arc<Shared>,
@@ -168,6 +174,10 @@ impl Task {
             if published.elapsed() > MAX_MESSAGE_DELAY {
                 published = Instant::now();
                 self.names = self.rules.current();
+                self.numbered = self.interfaces.current();
+                if let Some(ipfix) = &mut self.ipfix {
+                    ipfix.set_interfaces(Arc::clone(&self.numbered));
+                }
                 self.publish();
             }
             if taken == 0 {
@@ -219,7 +229,8 @@ impl Task {
         self.heaviest.add(record);
         let rule = name_of(&self.names, record.decided);
         if let Some(eve) = &mut self.eve {
-            let written = eve.write(record, rule.as_deref());
+            let ingress = self.numbered.get(&record.ingress);
+            let written = eve.write(record, RecordNames { rule: rule.as_deref(), ingress });
             self.note_eve(&written);
         }
         if let Some(ipfix) = &mut self.ipfix {

@@ -3,6 +3,7 @@
 
 mod eve;
 mod exporter;
+mod interfaces;
 mod ipfix;
 mod rings;
 mod rules;
@@ -10,6 +11,7 @@ mod view;
 
 pub use eve::Drops;
 pub use exporter::{Exporter, StartError};
+pub use interfaces::{Interface, Interfaces};
 pub use ipfix::{
     Clock, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, ParseTargetError, Target, Transport,
 };

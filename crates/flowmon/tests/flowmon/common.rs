@@ -37,6 +37,7 @@ pub fn options(collector: Option<Target>) -> Options {
         template_refresh: Duration::from_secs(1),
         sampling: 1,
         rules: netvm_flowmon::export::RuleNames::default(),
+        interfaces: netvm_flowmon::export::Interfaces::default(),
         eve: None,
         reopen: Arc::default(),
         clock: clock(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use netvm_capture::{CaptureWriter, Timestamp, WriterOptions};
 use netvm_flowmon::export::{
-    Exporter, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, RuleNames,
+    Exporter, Interface, Interfaces, NatBlock, NatEnd, NatEvent, NatEventKind, NatSession, Options, RuleNames,
 };
 use netvm_flowmon::{Decided, Endpoints, Meter, Settings, Tagged, Verdict};
 use netvm_wire::{Address, FrameBuilder, IpProto, MacAddr, PortRange};
@@ -150,15 +150,20 @@ fn nfcapd_takes_events_of_nat() {
 }
 
 #[test]
-fn records_name_the_rule_its_verdict_and_the_translation() {
+fn records_name_the_rule_its_verdict_the_port_and_the_translation() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (pcap, eve) = (folder.path().join("flows.pcap"), folder.path().join("eve.json"));
     let rules = RuleNames::default();
     rules.set([(7, "web".into())].into());
+    let labels = [("app".to_owned(), "web".to_owned()), ("pod".to_owned(), "front".to_owned())].into();
+    let interfaces = Interfaces::default();
+    interfaces.set([(0, Interface { name: "front-1f0c52aa".to_owned(), labels })].into());
+    // It ends; its last records are still to come.
+    interfaces.set([(1, Interface { name: "uplink".to_owned(), ..Interface::default() })].into());
     let target = format!("ipfix:udp:{}", socket.local_addr().unwrap()).parse().unwrap();
-    let exporter =
-        Exporter::start(&Options { rules, eve: Some(eve.clone()), ..options(Some(target)) }).unwrap();
+    let options = Options { rules, interfaces, eve: Some(eve.clone()), ..options(Some(target)) };
+    let exporter = Exporter::start(&options).unwrap();
     let (producer, consumer) = RingBuffer::new(8);
     exporter.add(consumer);
     let settings = Settings { idle: 1, active: 1 << 50, sampling: 1, names: 0 };
@@ -204,10 +209,15 @@ fn records_name_the_rule_its_verdict_and_the_translation() {
     assert_eq!(decided(3), ("rejected".into(), "web".into(), null.clone()));
     assert_eq!(decided(4), (null.clone(), null.clone(), null));
 
+    assert_eq!(line(1)["in_iface"], "front-1f0c52aa");
+    assert_eq!(line(1)["in_labels"], serde_json::json!({ "app": "web", "pod": "front" }));
+
     capture(&socket, &pcap);
     let Some(mut names) = field(&pcap, "cflow.selector_name") else { return };
     names.sort();
     assert_eq!(names, ["web", "web"]);
+    assert_eq!(field(&pcap, "cflow.if_name").unwrap(), ["front-1f0c52aa", "uplink"]);
+    assert_eq!(field(&pcap, "cflow.if_descr").unwrap(), ["app=web pod=front"]);
     assert_eq!(field(&pcap, "cflow.post_natsource_ipv4_address").unwrap(), ["203.0.113.1"]);
     assert_eq!(field(&pcap, "cflow.post_naptsource_transport_port").unwrap(), ["999"]);
     let mut statuses = field(&pcap, "cflow.forwarding_status").unwrap();

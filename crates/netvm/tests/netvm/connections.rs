@@ -72,7 +72,7 @@ fn server() -> Server {
             ) => Vec::new(),
             other => panic!("{other:?}"),
         };
-        Json(ConnectionList { counts: COUNTS, connections })
+        Json(ConnectionList { counts: COUNTS, connections, ..ConnectionList::default() })
     };
     let flush = |RawQuery(query): RawQuery| async move {
         let ended = match query.as_deref() {

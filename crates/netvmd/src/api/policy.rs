@@ -28,7 +28,7 @@ use super::steps::{described, flow, role_name, steer_text};
 use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
-use crate::names::{rule_name, rule_of};
+use crate::names::{port_labels, rule_name, rule_of};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -161,10 +161,9 @@ pub(super) async fn flows(State(daemon): State<Arc<Daemon>>) -> Answer<Flows> {
         misses: counts.counters.misses,
         evicted: counts.counters.evictions,
     });
-    Ok(Json(Flows {
-        flows: flows.iter().map(|flow| flow_info(&host, flow)).collect(),
-        caches: caches.collect(),
-    }))
+    let flows: Vec<FlowInfo> = flows.iter().map(|flow| flow_info(&host, flow)).collect();
+    let port_labels = port_labels(&host, flows.iter().map(|flow| flow.port.as_str()));
+    Ok(Json(Flows { flows, caches: caches.collect(), port_labels }))
 }
 
 async fn read_flows(daemon: &Daemon) -> Result<(Vec<FlowView>, Vec<FlowCounts>), Failure> {

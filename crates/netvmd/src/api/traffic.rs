@@ -208,7 +208,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         mac_moves: view.switching.moves.moved,
         mac_moves_held: view.switching.moves.held,
         owner: None,
-        labels: port.policy.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        labels: crate::names::labels_of(port),
         share: None,
         bond: view.bond.as_ref().map(|bond| bond_info(host, bond)),
         tx_queues: view.queues.iter().map(queue_info).collect(),

@@ -8,12 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_clock as clock;
 use netvm_engine::{DropCounts, Engine, rule_number};
-use netvm_flowmon::export::{Clock, Drops, Exporter, Options, RuleNames, Target, View};
-use netvm_model::{FlowMonitorConfig, Host, Rule};
+use netvm_flowmon::export::{
+    Clock, Drops, Exporter, Interface, Interfaces, Options, RuleNames, Target, View,
+};
+use netvm_model::{FlowMonitorConfig, Host, PortConfig, Rule};
 use tokio::task::JoinHandle;
 
 use crate::engine_thread::{EngineGone, EngineHandle, PortsClosed};
-use crate::names::rule_name;
+use crate::names::{labels_of, rule_name};
 
 const NAME: &str = "netvmd";
 /// Observation domains (RFC 7011 section 3.1) of flows, and of events of NAT.
@@ -51,9 +53,10 @@ impl FlowExport {
         let reopen = Arc::new(AtomicBool::new(false));
         let (rings, host) = engine.call(|engine| (engine.take_flow_records(), engine.shared_host())).await?;
         let Some(config) = config else { return Ok(Self::default()) };
-        let rules = RuleNames::default();
-        rules.set(names_of(&host));
-        let options = Options { rules: rules.clone(), ..options(config, &reopen) };
+        let names = SharedNames::default();
+        names.follow(&host);
+        let SharedNames { rules, interfaces } = names.clone();
+        let options = Options { rules, interfaces, ..options(config, &reopen) };
         let exporter = match Exporter::start(&options) {
             Ok(exporter) => Arc::new(exporter),
             Err(error) => {
@@ -63,7 +66,7 @@ impl FlowExport {
             }
         };
         rings.into_iter().for_each(|ring| exporter.add(ring));
-        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone(), rules, host));
+        let watching = tokio::spawn(watch(Arc::clone(&exporter), engine.clone(), names, host));
         Ok(Self { running: Some((exporter, watching)), reopen })
     }
 
@@ -120,6 +123,7 @@ fn options_of(domain: u32) -> Options {
         template_refresh: TEMPLATE_REFRESH,
         sampling: 1,
         rules: RuleNames::default(),
+        interfaces: Interfaces::default(),
         eve: None,
         reopen: Arc::default(),
         clock: Clock {
@@ -141,15 +145,27 @@ async fn drop_rings(engine: EngineHandle) {
     }
 }
 
-/// The names of the rules, by the numbers that records have.
-fn names_of(host: &Host) -> BTreeMap<u32, Arc<str>> {
-    let name = |rule: &Rule| (rule_number(rule.id), rule_name(host, rule.id).into());
-    host.rules.iter().map(name).collect()
+/// The names of rules and ports, by the numbers that records have. The exporter shares them.
+#[derive(Clone, Default)]
+struct SharedNames {
+    rules: RuleNames,
+    interfaces: Interfaces,
+}
+
+impl SharedNames {
+    /// Takes them from the host that is in force now.
+    fn follow(&self, host: &Host) {
+        let rule = |rule: &Rule| (rule_number(rule.id), rule_name(host, rule.id).into());
+        self.rules.set(host.rules.iter().map(rule).collect());
+        let interface =
+            |port: &PortConfig| (port.id.0, Interface { name: port.name.clone(), labels: labels_of(port) });
+        self.interfaces.set(host.ports.iter().map(interface).collect());
+    }
 }
 
 /// Passes the rings of workers that were added and counts of drops to the exporter once a second, and logs lost
-/// records, until the engine ends. `rules` has the names of a host's rules, and follows the host.
-async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames, mut named: Arc<Host>) {
+/// records, until the engine ends. `names` has those of a host, and follows the host.
+async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, names: SharedNames, mut named: Arc<Host>) {
     let (mut before, mut lost_before) = (Counts::new(), 0);
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -159,7 +175,7 @@ async fn watch(exporter: Arc<Exporter>, engine: EngineHandle, rules: RuleNames, 
             return;
         };
         if !Arc::ptr_eq(&host, &named) {
-            rules.set(names_of(&host));
+            names.follow(&host);
             named = host;
         }
         rings.into_iter().for_each(|ring| exporter.add(ring));

@@ -174,7 +174,11 @@ fn captured(case: Case<'_>, cores: Cores, plan: &Plan) -> Result<Vec<Figure>, Be
         interfaces: started
             .interfaces
             .iter()
-            .map(|place| netvm_api::CaptureInterface { name: place.name(), description: place.description() })
+            .map(|place| netvm_api::CaptureInterface {
+                name: place.name(),
+                description: place.description(),
+                labels: std::collections::BTreeMap::new(),
+            })
             .collect(),
         ..CaptureInfo::default()
     };

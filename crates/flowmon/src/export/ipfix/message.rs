@@ -3,7 +3,7 @@
 
 use super::clock::Clock;
 use super::item::Item;
-use super::template::{SAMPLING, describe, describe_sampling, write_sampling};
+use super::template::{SAMPLING, describe_sampling, write_sampling};
 
 const VERSION: u16 = 10;
 const HEADER: usize = 16;
@@ -22,8 +22,10 @@ pub(super) struct Messages {
     clock: Clock,
     /// Data records in earlier messages of the session.
     sequence: u32,
-    /// Data records in this one.
+    /// Data records in this one,
     records: u32,
+    /// and how many of them are about interfaces, not traffic.
+    options: u32,
     /// Start and number of the open set.
     set: Option<(usize, u16)>,
     announced: [bool; Item::TEMPLATES],
@@ -41,6 +43,7 @@ impl Messages {
             clock,
             sequence: 0,
             records: 0,
+            options: 0,
             set: None,
             announced: [false; Item::TEMPLATES],
             sampling_is_due: sampling > 1,
@@ -52,7 +55,7 @@ impl Messages {
     fn begin(&mut self) {
         self.bytes.clear();
         self.bytes.resize(HEADER, 0);
-        (self.records, self.set) = (0, None);
+        (self.records, self.options, self.set) = (0, 0, None);
     }
 
     /// The collector has no templates: a new session.
@@ -73,9 +76,9 @@ impl Messages {
         self.records == 0
     }
 
-    /// Data records in the message.
+    /// Data records in the message, without those about interfaces.
     pub(super) const fn records(&self) -> u32 {
-        self.records
+        self.records - self.options
     }
 
     /// Adds a record; false if the message has no room: take it first.
@@ -92,15 +95,18 @@ impl Messages {
         if let Some(known) = self.announced.get_mut(item.template_index())
             && !std::mem::replace(known, true)
         {
-            self.append(TEMPLATE_SET, |out| describe(id, &item.fields(), out));
+            let set = if item.is_option() { OPTIONS_SET } else { TEMPLATE_SET };
+            self.append(set, |out| item.describe(out));
         }
         let clock = self.clock;
         self.append(id, |out| item.write(&clock, out));
         self.records += 1;
+        self.options += u32::from(item.is_option());
         if self.bytes.len() > self.limit && before.4 > 0 {
             self.bytes.truncate(before.0);
             (self.set, self.announced, self.sampling_is_due, self.records) =
                 (before.1, before.2, before.3, before.4);
+            self.options -= u32::from(item.is_option());
             return false;
         }
         true
@@ -126,10 +132,11 @@ impl Messages {
         }
     }
 
-    /// Takes the message, whose export time is `unix_seconds`, and begins the next. Returns it and its records.
+    /// Takes the message, whose export time is `unix_seconds`, and begins the next. Returns it and its records without
+    /// those about interfaces.
     pub(super) fn take(&mut self, unix_seconds: u32, out: &mut Vec<u8>) -> u32 {
         self.close_set();
-        let (length, records) = (self.bytes.len() as u16, self.records);
+        let (length, records, traffic) = (self.bytes.len() as u16, self.records, self.records());
         let header = [
             &VERSION.to_be_bytes()[..],
             &length.to_be_bytes(),
@@ -143,7 +150,7 @@ impl Messages {
         out.extend_from_slice(&self.bytes);
         self.sequence = self.sequence.wrapping_add(records);
         self.begin();
-        records
+        traffic
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) use collector::Collector;
 use collector::Sent;
 use message::Messages;
 
+use super::interfaces::{Interface, Numbered};
 use super::view::Shared;
 
 /// Records that wait for a collector; when it is away, older ones are lost.
@@ -41,6 +42,7 @@ pub(super) struct Ipfix {
     collector: Collector,
     messages: Messages,
     waiting: VecDeque<Item>,
+    interfaces: Arc<Numbered>,
     /// A whole message that the collector has not taken yet, and its records.
     message: Option<(Vec<u8>, u32)>,
     spare: Vec<u8>,
@@ -51,6 +53,8 @@ pub(super) struct Ipfix {
     /// Lost records when the collector went away.
     away: Option<u64>,
     failed: Instant,
+    /// There was a session with the collector.
+    has_session: bool,
     shared: Arc<Shared>,
 }
 
@@ -66,6 +70,7 @@ impl Ipfix {
             collector,
             messages: Messages::new(options.message_size, options.domain, options.sampling, options.clock),
             waiting: VecDeque::with_capacity(WAITING),
+            interfaces: options.interfaces.current(),
             message: None,
             spare: Vec::new(),
             begun: now,
@@ -74,6 +79,7 @@ impl Ipfix {
             pace: MessageRate::new(rate),
             away: None,
             failed: now,
+            has_session: false,
             shared,
         }
     }
@@ -84,10 +90,30 @@ impl Ipfix {
     }
 
     pub(super) fn push(&mut self, record: Item) {
-        if self.waiting.len() >= WAITING && self.waiting.pop_front().is_some() {
-            self.lose(1);
+        if self.waiting.len() >= WAITING
+            && let Some(old) = self.waiting.pop_front()
+        {
+            self.lose(u64::from(!old.is_option()));
         }
         self.waiting.push_back(record);
+    }
+
+    /// Tells the collector of interfaces that are new, or have other names.
+    pub(super) fn set_interfaces(&mut self, interfaces: Arc<Numbered>) {
+        let known = std::mem::replace(&mut self.interfaces, interfaces);
+        // A collector that was told of none yet will be told of all.
+        if self.has_session && !Arc::ptr_eq(&known, &self.interfaces) {
+            let changed = self.interfaces.iter().filter(|(number, it)| known.get(number) != Some(*it));
+            self.waiting.extend(changed.map(|(number, it)| item(*number, it)));
+        }
+    }
+
+    /// Tells the collector of all interfaces before anything else.
+    fn tell_interfaces(&mut self) {
+        self.waiting.retain(|item| !item.is_option());
+        for (number, interface) in self.interfaces.iter().rev() {
+            self.waiting.push_front(item(*number, interface));
+        }
     }
 
     fn lose(&self, records: u64) {
@@ -114,6 +140,7 @@ impl Ipfix {
         {
             self.templates = Instant::now();
             self.messages.forget_templates();
+            self.tell_interfaces();
         }
         while self.fill() {
             if !self.pace.allows() || !self.send() {
@@ -128,6 +155,8 @@ impl Ipfix {
         self.lose(lost.into());
         self.messages.restart();
         self.templates = Instant::now();
+        self.has_session = true;
+        self.tell_interfaces();
     }
 
     /// Makes a message of waiting records, if there are enough or the first has waited for long.
@@ -233,7 +262,7 @@ impl Ipfix {
         while matches!(self.collector.flush(), Sent::Busy) && progress.0.elapsed() <= LAST_WAIT {
             thread::sleep(IDLE_INTERVAL);
         }
-        let rest = self.waiting.len() as u64
+        let rest = self.waiting.iter().filter(|item| !item.is_option()).count() as u64
             + u64::from(self.messages.records())
             + self.message.as_ref().map_or(0, |(_, records)| u64::from(*records));
         if rest > 0 {
@@ -245,6 +274,10 @@ impl Ipfix {
             );
         }
     }
+}
+
+fn item(number: u16, interface: &Interface) -> Item {
+    Item::Interface(number, Arc::new(interface.clone()))
 }
 
 /// At most so many messages a second, and a 100th of that at once.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::collector::Target;
+use crate::export::interfaces::Interfaces;
 use crate::export::rules::RuleNames;
 
 /// Pause when there is nothing to do.
@@ -33,6 +34,8 @@ pub struct Options {
     pub sampling: u32,
     /// Names of the rules in records.
     pub rules: RuleNames,
+    /// Names of the ports in records.
+    pub interfaces: Interfaces,
     /// File for JSON lines.
     pub eve: Option<PathBuf>,
     /// Set to open the eve file again, as after log rotation; cleared when it was.

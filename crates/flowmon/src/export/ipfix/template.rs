@@ -230,6 +230,21 @@ pub(super) fn describe_sampling(out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the options template of a record on an interface (RFC 7011 section 3.4.2): ingressInterface as scope,
+/// interfaceName, interfaceDescription.
+pub(super) fn describe_interface(id: u16, out: &mut Vec<u8>) {
+    for number in [id, 3, 1, 10, 4, 82, VARIABLE, 83, VARIABLE] {
+        out.extend(number.to_be_bytes());
+    }
+}
+
+/// Appends a record on an interface.
+pub(super) fn write_interface(number: u16, name: &str, description: &str, out: &mut Vec<u8>) {
+    out.extend(u32::from(number).to_be_bytes());
+    write_text(name, out);
+    write_text(description, out);
+}
+
 /// Appends the sampling record: one packet of `interval`, systematic by count (1).
 pub(super) fn write_sampling(interval: u32, out: &mut Vec<u8>) {
     out.extend(1u64.to_be_bytes());

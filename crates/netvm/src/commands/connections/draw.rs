@@ -7,12 +7,12 @@ use netvm_api::{
 };
 
 use crate::commands::counters::Columns;
-use crate::format::{bytes, count, duration};
+use crate::format::{bytes, count, duration, labels, or_dash};
 use crate::output::{Output, StateColour, lines};
 
 /// A line for each connection, and their number.
 pub fn list(list: &ConnectionList, output: &Output) -> String {
-    let mut table = output.table(&[
+    let mut head = vec![
         "ID",
         "PROTOCOL",
         "SOURCE",
@@ -28,9 +28,13 @@ pub fn list(list: &ConnectionList, output: &Output) -> String {
         ">AGE",
         ">EXPIRES IN",
         ">WORKER",
-    ]);
+    ];
+    let has_labels = !list.port_labels.is_empty();
+    head.extend(has_labels.then_some("PORT LABELS"));
+    let mut table = output.table(&head);
     for one in &list.connections {
-        table.add_row([
+        let labels_of = || or_dash(list.port_labels.get(&one.port).map(labels).unwrap_or_default());
+        let mut row = vec![
             one.id.clone(),
             one.protocol.clone(),
             one.source.clone(),
@@ -46,7 +50,9 @@ pub fn list(list: &ConnectionList, output: &Output) -> String {
             duration(one.age_s),
             duration(one.left_s),
             one.worker.to_string(),
-        ]);
+        ];
+        row.extend(has_labels.then(labels_of));
+        table.add_row(row);
     }
     lines(table) + &present(&list.counts)
 }

@@ -5,6 +5,7 @@ use netvm_api::{AddPort, Client, LivePortInfo, RemovePort};
 use super::show;
 use crate::cli::PortCommand;
 use crate::error::CliError;
+use crate::format::{labels, or_dash};
 use crate::output::{Output, lines};
 
 /// Runs a command for ports beside the configuration file.
@@ -37,7 +38,7 @@ fn draw(ports: &[LivePortInfo], output: &Output) -> String {
             port.port.clone(),
             port.owner.clone(),
             port.id.clone(),
-            super::port::labels(&port.labels),
+            or_dash(labels(&port.labels)),
             port.problem.as_ref().map_or_else(|| "open".to_owned(), |why| format!("waits: {why}")),
         ]);
     }

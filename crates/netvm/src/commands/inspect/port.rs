@@ -1,14 +1,12 @@
 //! `netvm port`.
 
-use std::collections::BTreeMap;
-
 use comfy_table::Cell;
 use netvm_api::{Client, PortInfo, PortWorkerInfo, RouterShareInfo, ShareInfo};
 
 use super::{select, show};
 use crate::commands::counters::Columns;
 use crate::error::CliError;
-use crate::format::count;
+use crate::format::{count, labels, or_dash};
 use crate::output::{Output, StateColour, lines};
 
 /// Prints ports.
@@ -71,14 +69,9 @@ fn draw_names(ports: &[PortInfo], output: &Output) -> String {
     let mut table = output.table(&["PORT", "OWNER", "LABELS"]);
     for port in ports.iter().filter(|port| port.owner.is_some() || !port.labels.is_empty()) {
         let owner = port.owner.clone().unwrap_or_else(|| "-".to_owned());
-        table.add_row([port.name.clone(), owner, labels(&port.labels)]);
+        table.add_row([port.name.clone(), owner, or_dash(labels(&port.labels))]);
     }
     lines(table)
-}
-
-/// Labels, such as `app=web tier=front`.
-pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
-    listed_by(labels.iter().map(|(key, value)| format!("{key}={value}")), " ")
 }
 
 /// The workers of a port's queues, such as `0` or `0 (2), 1`.
@@ -96,12 +89,7 @@ fn loads(port: &PortInfo) -> String {
 }
 
 fn listed(parts: impl Iterator<Item = String>) -> String {
-    listed_by(parts, ", ")
-}
-
-fn listed_by(parts: impl Iterator<Item = String>, between: &str) -> String {
-    let text = parts.collect::<Vec<_>>().join(between);
-    if text.is_empty() { "-".to_owned() } else { text }
+    or_dash(parts.collect::<Vec<_>>().join(", "))
 }
 
 /// The shares of workers.

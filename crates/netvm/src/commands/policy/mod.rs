@@ -12,7 +12,7 @@ use super::stats;
 use crate::cli::PolicyCommand;
 use crate::daemon;
 use crate::error::CliError;
-use crate::format::{bytes, count, duration};
+use crate::format::{bytes, count, duration, labels, or_dash};
 use crate::output::{Output, lines};
 
 pub use import::import;
@@ -71,6 +71,8 @@ fn draw_steps(reply: &TraceReply) -> String {
 pub async fn flows(client: &Client, output: &Output, limit: usize) -> Result<(), CliError> {
     let mut flows = client.flows().await?;
     flows.flows.truncate(limit);
+    let Flows { flows: shown, port_labels, .. } = &mut flows;
+    port_labels.retain(|port, _| shown.iter().any(|flow| flow.port == *port));
     if output.json { output.value(&flows) } else { output.text(&draw_flows(&flows, output)) }
 }
 
@@ -97,19 +99,13 @@ fn draw_top(top: &TopTalkers, output: &Output) -> String {
 }
 
 fn draw_flows(flows: &Flows, output: &Output) -> String {
-    let mut table = output.table(&[
-        "PORT",
-        "FLOW",
-        "RULE",
-        ">PACKETS",
-        ">BYTES",
-        ">IDLE",
-        ">AGE",
-        ">WORKER",
-        "NF VERDICTS",
-    ]);
+    let mut head =
+        vec!["PORT", "FLOW", "RULE", ">PACKETS", ">BYTES", ">IDLE", ">AGE", ">WORKER", "NF VERDICTS"];
+    let has_labels = !flows.port_labels.is_empty();
+    head.extend(has_labels.then_some("PORT LABELS"));
+    let mut table = output.table(&head);
     for flow in &flows.flows {
-        let row = [
+        let mut row = vec![
             flow.port.clone(),
             flow.flow.clone(),
             flow.rule.clone().unwrap_or_else(|| "-".to_owned()),
@@ -120,6 +116,8 @@ fn draw_flows(flows: &Flows, output: &Output) -> String {
             if flow.by_kernel { "kernel flow table".to_owned() } else { flow.worker.to_string() },
             flow.verdicts.iter().map(draw_verdict).collect::<Vec<_>>().join(", "),
         ];
+        let labels_of = || or_dash(flows.port_labels.get(&flow.port).map(labels).unwrap_or_default());
+        row.extend(has_labels.then(labels_of));
         table.add_row(row);
     }
     let caches = flows.caches.iter().map(|cache| {

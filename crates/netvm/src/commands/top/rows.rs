@@ -7,10 +7,12 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Row, Table};
 
 use super::view::{ChainRow, HopRow, View};
-use crate::format::{count, rate};
+use crate::format::{count, labels, rate};
 
 /// Columns of a bar.
 const BAR: usize = 6;
+/// Columns for the longest name of a port.
+const MAX_NAME: u16 = 32;
 
 /// A column: its head, its width, and the minimum width of the terminal to show it.
 struct Column {
@@ -99,6 +101,19 @@ pub(super) fn ports(view: &View) -> Part {
             column("DROPPED/S", 10, 0),
         ]
     };
+    let with_labels = const {
+        &[
+            Column { head: "PORT", width: Constraint::Max(MAX_NAME), from: 0 },
+            column("LINK", 5, 60),
+            column("RX/S", 9, 0),
+            column("RX BIT/S", 9, 76),
+            column("TX/S", 9, 0),
+            column("TX BIT/S", 9, 76),
+            column("DROPPED/S", 10, 0),
+            Column { head: "LABELS", width: Constraint::Min(12), from: 110 },
+        ]
+    };
+    let has_labels = view.ports.iter().any(|port| !port.labels.is_empty());
     let row = |port: &super::view::PortRow| {
         let (word, colour) = if port.link { ("up", Color::Green) } else { ("down", Color::Red) };
         vec![
@@ -109,8 +124,10 @@ pub(super) fn ports(view: &View) -> Part {
             right(rate(port.tx_packets)),
             right(rate(port.tx_bits)),
             loss(port.dropped),
+            Cell::from(labels(&port.labels)),
         ]
     };
+    let columns: &[Column] = if has_labels { with_labels } else { columns };
     Part { title: "ports", columns, rows: view.ports.iter().map(row).collect() }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct WorkerRow {
 #[derive(Debug, Serialize)]
 pub(super) struct PortRow {
     pub(super) name: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) link: bool,
     pub(super) rx_packets: f64,
     pub(super) rx_bits: f64,
@@ -149,6 +151,7 @@ fn port_row(port: &PortInfo, before: &Stats, now: &Stats, span: Span) -> PortRow
         |stats: &Stats| stats.drops.ports.get(&port.name).into_iter().flat_map(BTreeMap::values).sum();
     PortRow {
         name: port.name.clone(),
+        labels: port.labels.clone(),
         link: port.link,
         rx_packets: span.rate(old.rx_packets, port.rx_packets),
         rx_bits: span.rate(old.rx_bytes, port.rx_bytes) * 8.0,

@@ -23,6 +23,7 @@ use netvm_capture_ring::{Instruction, send_handover};
 use netvm_engine::{
     CaptureError, CaptureId, CaptureSpec, CaptureStarted, DropReason, Engine, NamedCapturePoint,
 };
+use netvm_model::Host;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -31,6 +32,7 @@ use super::serve::{Io, Peer};
 use crate::daemon::Daemon;
 use crate::engine_thread::EngineHandle;
 use crate::events::LogLimit;
+use crate::names::labels_of;
 use crate::runtime::blocking;
 pub(super) use quota::{CaptureLimits, CaptureQuota};
 use quota::{QuotaError, Share};
@@ -83,11 +85,13 @@ pub(super) async fn start(
     // Allocates memory, for which the engine must not wait.
     let prepared = blocking(move || spec.prepare(workers, room).map(|prepared| (spec, prepared)));
     let (spec, prepared) = prepared.await?;
-    let started = daemon.engine().call(move |engine| engine.start_capture(&spec, prepared)).await??;
+    let start = move |engine: &mut Engine| (engine.start_capture(&spec, prepared), engine.shared_host());
+    let (started, host) = daemon.engine().call(start).await?;
+    let started = started?;
     let running = Running { engine: daemon.engine().clone(), id: started.id, _share: share };
     STARTS.log(|more| tracing::info!("capture {} starts at {}{more}", started.id, names(&started)));
     tokio::spawn(async move {
-        if let Err(why) = serve(upgrade, started).await {
+        if let Err(why) = serve(upgrade, started, &host).await {
             FAULTS.log(|more| tracing::warn!("capture {}: {why}{more}", running.id));
         }
         drop(running);
@@ -194,6 +198,7 @@ impl Drop for Running {
 async fn serve(
     upgrade: OnUpgrade,
     started: CaptureStarted,
+    host: &Host,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let upgraded = tokio::time::timeout(HANDOVER, upgrade).await??;
     let parts = upgraded.downcast::<Io<UnixStream>>();
@@ -208,7 +213,7 @@ async fn serve(
     if parts.read_buf.is_empty() {
         tokio::time::timeout(HANDOVER, stream.read_exact(&mut byte)).await??;
     }
-    let (info, rings) = info_of(started);
+    let (info, rings) = info_of(started, host);
     let std = stream.into_std()?;
     let std = blocking(move || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
         std.set_nonblocking(false)?;
@@ -225,9 +230,15 @@ async fn serve(
     Ok(())
 }
 
-fn info_of(started: CaptureStarted) -> (CaptureInfo, Vec<OwnedFd>) {
-    let interface =
-        |point: &NamedCapturePoint| CaptureInterface { name: point.name(), description: point.description() };
+fn info_of(started: CaptureStarted, host: &Host) -> (CaptureInfo, Vec<OwnedFd>) {
+    let interface = |point: &NamedCapturePoint| {
+        let port = match point {
+            NamedCapturePoint::Port(name) => host.port_named(name),
+            _ => None,
+        };
+        let labels = port.map(labels_of).unwrap_or_default();
+        CaptureInterface { name: point.name(), description: point.description(), labels }
+    };
     let CaptureStarted { id, rings, interfaces, names } = started;
     let info = CaptureInfo {
         id: id.0,

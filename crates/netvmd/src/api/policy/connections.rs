@@ -28,7 +28,7 @@ use super::{port_named, unprocessable};
 use crate::api::Failure;
 use crate::api::traffic::connection_counts;
 use crate::daemon::Daemon;
-use crate::names::{Ends, rule_name};
+use crate::names::{Ends, port_labels, rule_name};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -53,8 +53,9 @@ pub(in crate::api) async fn list(
     let mut found = found.await.map_err(engine_ended)?;
     found.sort_by_key(|view| Reverse(view.bytes.iter().sum::<u64>()));
     found.truncate(limit);
-    let connections = found.iter().map(|view| info(&host, view)).collect();
-    Ok(Json(ConnectionList { counts, connections }))
+    let connections: Vec<ConnectionInfo> = found.iter().map(|view| info(&host, view)).collect();
+    let port_labels = port_labels(&host, connections.iter().map(|one| one.port.as_str()));
+    Ok(Json(ConnectionList { counts, connections, port_labels }))
 }
 
 pub(in crate::api) async fn flush(

@@ -1,6 +1,7 @@
 //! Ports that are added and removed one by one, beside the configuration file.
 
 mod guests;
+mod names;
 
 use std::path::Path;
 use std::sync::Arc;
