@@ -36,6 +36,7 @@ impl Driver {
         let mut command = Command::new(netvm());
         command.arg("--socket").arg(net.path("run/api.sock")).args(["docker", "--name", name]);
         command.arg("--socket-folder").arg(folder).arg("--state").arg(net.path("docker-driver"));
+        command.arg("--docker").arg(net.path("docker/docker.sock"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
 

@@ -50,6 +50,9 @@ pub struct DockerArgs {
     /// Name of the driver
     #[arg(long, default_value = "netvm")]
     pub name: String,
+    /// Socket of Docker's API, which has the names of containers and images
+    #[arg(long, value_name = "SOCKET", default_value = "/var/run/docker.sock")]
+    pub docker: PathBuf,
     /// Folder in which the driver keeps its networks and endpoints
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/netvm-docker")]
     pub state: PathBuf,

@@ -89,6 +89,7 @@ impl Driver {
             addresses: request.interface.unwrap_or_default(),
             publish: published(&options),
             options: texts(options),
+            names: BTreeMap::new(),
             joined: None,
         };
         self.state.set_endpoint(&request.endpoint, &endpoint)
@@ -114,6 +115,7 @@ impl Driver {
             }
         };
         endpoint.joined = Some(Joined { namespace: request.sandbox, interface });
+        endpoint.names.clear();
         self.state.set_endpoint(&request.endpoint, &endpoint)?;
         let added = self.add(&request.endpoint, &network, &endpoint).await;
         if added.is_err() {
@@ -121,6 +123,22 @@ impl Driver {
             self.leave(&request.endpoint).await?;
         }
         added
+    }
+
+    /// The endpoints whose containers have no names yet, and their networks.
+    pub fn unnamed(&self) -> Vec<(String, String)> {
+        let endpoints = self.state.endpoints().into_iter();
+        let unnamed = endpoints.filter(|(_, one)| one.joined.is_some() && one.names.is_empty());
+        unnamed.map(|(id, one)| (id, one.network)).collect()
+    }
+
+    /// Gives an endpoint's port the labels of its container.
+    pub async fn name(&self, id: &str, names: &BTreeMap<String, String>) -> Result<(), DockerError> {
+        let mut endpoint = self.state.endpoint(id)?;
+        endpoint.names.clone_from(names);
+        let network = self.state.network(&endpoint.network)?;
+        self.add(id, &network, &endpoint).await?;
+        self.state.set_endpoint(id, &endpoint)
     }
 
     /// Adds the port of an endpoint that a container has joined, or changes it.

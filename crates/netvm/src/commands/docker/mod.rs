@@ -4,6 +4,7 @@
 
 mod driver;
 mod messages;
+mod names;
 mod port;
 mod state;
 
@@ -21,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use netvm_api::Client;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use crate::cli::DockerArgs;
 use crate::error::{CliError, DockerError};
@@ -39,6 +41,11 @@ pub async fn docker(client: &Client, output: &Output, arguments: &DockerArgs) ->
     let listener = listen(&path).await?;
     let driver = Driver::new(client.clone(), State::open(&arguments.state)?);
     let driver = Arc::new(tokio::sync::Mutex::new(driver));
+    let joined = Arc::new(Notify::new());
+    // Those of before a restart.
+    joined.notify_one();
+    let (of_names, docker, has_joined) = (Arc::clone(&driver), arguments.docker.clone(), Arc::clone(&joined));
+    tokio::spawn(async move { names::follow(of_names, &docker, has_joined).await });
     let failed = |source| DockerError::Socket { path: path.clone(), source };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -49,9 +56,16 @@ pub async fn docker(client: &Client, output: &Output, arguments: &DockerArgs) ->
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         };
-        let driver = Arc::clone(&driver);
+        let (driver, joined) = (Arc::clone(&driver), Arc::clone(&joined));
         tokio::spawn(async move {
-            let answer = service_fn(move |request| answer(Arc::clone(&driver), request));
+            let answer = service_fn(move |request| {
+                let (driver, joined) = (Arc::clone(&driver), Arc::clone(&joined));
+                async move {
+                    let response = answer(driver, request).await;
+                    joined.notify_one();
+                    response
+                }
+            });
             // A connection that breaks concerns its requests only, which Docker repeats.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });

@@ -80,7 +80,7 @@ pub fn toml(
     if !endpoint.publish.is_empty() {
         port.insert("publish".to_owned(), list(&endpoint.publish));
     }
-    let mut labels = Table::new();
+    let mut labels: Table = endpoint.names.iter().map(|(key, value)| (key.clone(), text(value))).collect();
     for options in [&network.options, &endpoint.options] {
         let named =
             options.iter().filter_map(|(key, value)| Some((key.strip_prefix("netvm.label.")?, value)));

@@ -28,6 +28,9 @@ pub struct Endpoint {
     pub options: BTreeMap<String, String>,
     /// The ports that it publishes, as netvmd writes them.
     pub publish: Vec<String>,
+    /// Its container's name and image, as labels.
+    #[serde(default)]
+    pub names: BTreeMap<String, String>,
     /// The container that has joined it: the file of its network namespace, and the interface there.
     pub joined: Option<Joined>,
 }
