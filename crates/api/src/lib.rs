@@ -115,6 +115,9 @@ pub mod path {
     /// [`LivePortInfo`](crate::LivePortInfo)s; to add one: takes [`AddPort`](crate::AddPort), or to remove it
     /// [`RemovePort`](crate::RemovePort) as a query.
     pub const LIVE_PORTS: &str = "/v1/live-ports";
+    /// To add several ports in one transaction: takes [`AddPort`](crate::AddPort)s, answers
+    /// [`AddedPort`](crate::AddedPort)s in their order.
+    pub const LIVE_PORT_BATCH: &str = "/v1/live-ports/batch";
     /// [`NfInfo`](crate::NfInfo)s.
     pub const NFS: &str = "/v1/nfs";
     /// [`VmInfo`](crate::VmInfo)s.

@@ -261,6 +261,14 @@ impl Client {
         self.request(Method::POST, path::LIVE_PORTS, Some(Body::json(port)?), self.long).await
     }
 
+    /// The same for several ports, in one transaction: all of them or none.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with diagnostics when one of them is wrong; then none is added.
+    pub async fn add_ports(&self, ports: &[AddPort]) -> Result<Vec<AddedPort>, ClientError> {
+        self.request(Method::POST, path::LIVE_PORT_BATCH, Some(Body::json(&ports)?), self.long).await
+    }
+
     /// Removes a port that was added beside the configuration file.
     ///
     /// # Errors

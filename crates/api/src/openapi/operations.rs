@@ -68,6 +68,12 @@ pub(super) fn operations(all: &mut Collected) -> Vec<Operation> {
             all.one::<AddPort>(),
             all.one::<AddedPort>(),
         ),
+        post(
+            (Operate, path::LIVE_PORT_BATCH),
+            "Add several ports beside the configuration file in one transaction: all of them, or none if one is wrong",
+            all.list::<AddPort>(),
+            all.list::<AddedPort>(),
+        ),
         Operation {
             method: Delete,
             query: &[

@@ -122,6 +122,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route(path::STATUS, get(status::status))
         .route(path::PORTS, get(traffic::ports))
         .route(path::LIVE_PORTS, get(change::live::list).post(change::live::add).delete(change::live::remove))
+        .route(path::LIVE_PORT_BATCH, post(change::live::add_several))
         .route(path::NFS, get(traffic::nfs))
         .route(path::VMS, get(vms::list))
         .route(path::VM_START, post(vms::start))

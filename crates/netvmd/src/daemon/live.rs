@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Daemon;
 use super::configuration::{ApplyError, Beside, LivePort, LiveSet};
 use crate::engine_thread::EngineGone;
+use crate::names::labels_of;
 use crate::runtime::blocking;
 
 /// Longest owner and longest id in bytes.
@@ -59,58 +60,57 @@ pub enum LivePortError {
 }
 
 impl Daemon {
-    /// Adds a port, or replaces the one that its owner has added by the same id. Other changes wait meanwhile.
+    /// Adds ports in one transaction, all or none; one replaces that of the same owner and id. Other changes wait
+    /// meanwhile.
     ///
     /// # Errors
     /// [`LivePortError`]; nothing has changed.
-    pub(crate) async fn add_port(&self, request: AddPort) -> Result<AddedPort, LivePortError> {
+    pub(crate) async fn add_ports(&self, requests: Vec<AddPort>) -> Result<Vec<AddedPort>, LivePortError> {
         let started = Instant::now();
-        let AddPort { owner, mut id, toml, lease } = request;
-        if id.is_empty() {
-            id = netvm_config::fragment("the port", &toml, "live")?.port;
-        }
-        for (name, text) in [("owner", &owner), ("id", &id)] {
-            if text.is_empty() || text.len() > NAME_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic())
-            {
-                return Err(LivePortError::Name(name));
-            }
-        }
-        // One that netvmd does not see, such as of another mount namespace, would end with its next start.
-        let lease = blocking(move || lease.filter(|lease| lease.exists())).await;
+        let requests = requests.into_iter().map(checked).collect::<Result<Vec<_>, _>>()?;
+        // A lease that netvmd does not see, such as of another mount namespace, would end with its next start.
+        let requests = blocking(move || {
+            let seen =
+                |request: AddPort| AddPort { lease: request.lease.filter(|it| it.exists()), ..request };
+            requests.into_iter().map(seen).collect::<Vec<_>>()
+        });
+        let requests = requests.await;
         let _changing = self.changing.lock().await;
         let running = self.running().await?;
         let before = self.configuration.live().all();
-        let known = before.ports.iter().find(|port| port.is(&owner, &id));
-        let number = known.map_or(before.next, |known| known.number);
-        let fragment = netvm_config::fragment("the port", &toml, &format!("live.{number}"))?;
-        if let Some(known) = known
-            .filter(|known| known.toml == fragment.toml && known.lease == lease && known.problem.is_none())
-        {
-            let message = format!("port {} of {owner} is there already", known.port);
-            let port = self.live_port(&running, known).await?;
-            return Ok(AddedPort { message, port, warnings: Vec::new(), took_ms: milliseconds(started) });
-        }
-        let created_at =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let Fragment { port, rules, toml } = fragment;
-        let problem = None;
-        let added = LivePort { owner, id, number, created_at, port, rules, toml, lease, problem };
         let mut after = before.clone();
-        after.next = after.next.max(number + 1);
-        match after.ports.iter_mut().find(|port| port.number == number) {
-            Some(known) => *known = added.clone(),
-            None => after.ports.push(added.clone()),
+        // In the order of the requests; of each, whether it is new.
+        let mut wanted = Vec::new();
+        for request in requests {
+            wanted.push(after.put(request)?);
         }
-        let text = before.file_text(&running);
-        let (host, mut warnings) = self.apply_live(&running, text, after, &added.title()).await?;
-        // What runs is written with every key, and has been warned of before.
-        warnings.retain(|warning| warning.file == added.title());
-        let LivePort { owner, port, .. } = &added;
-        let message = format!("port {port} of {owner} added");
-        self.engine.events().push(EventKind::PortAdded, port, message.clone());
-        let port = self.live_port(&host, &added).await?;
-        let message = port.problem.iter().fold(message, |message, why| format!("{message}; it waits: {why}"));
-        Ok(AddedPort { message, port, warnings, took_ms: milliseconds(started) })
+        let titles: Vec<String> =
+            wanted.iter().filter(|(_, is_new)| *is_new).map(|(port, _)| port.title()).collect();
+        let (host, warnings) = if titles.is_empty() {
+            (None, Vec::new())
+        } else {
+            let text = before.file_text(&running);
+            let (host, warnings) = self.apply_live(&running, text, after, &titles).await?;
+            (Some(host), warnings)
+        };
+        let host = host.as_ref().unwrap_or(&running);
+        let mut added = Vec::new();
+        for (live, is_new) in wanted {
+            let port = self.live_port(host, &live).await?;
+            let LivePort { owner, port: name, .. } = &live;
+            let message = if is_new {
+                let message = format!("port {name} of {owner} added");
+                self.engine.events().push(EventKind::PortAdded, name, message.clone());
+                port.problem.iter().fold(message, |message, why| format!("{message}; it waits: {why}"))
+            } else {
+                format!("port {name} of {owner} is there already")
+            };
+            // What runs is written with every key, and has been warned of before.
+            let own = warnings.iter().filter(|warning| is_new && warning.file == live.title());
+            let warnings = own.cloned().collect();
+            added.push(AddedPort { message, port, warnings, took_ms: milliseconds(started) });
+        }
+        Ok(added)
     }
 
     /// Removes a port and its rules. Rules that clients have added for this port by its name go, too.
@@ -132,7 +132,7 @@ impl Daemon {
             rest.rules.retain_mut(|rule| keeps_without(rule, port.id));
         }
         let text = netvm_config::to_toml_of(&running, rest);
-        self.apply_live(&running, text, after, "").await?;
+        self.apply_live(&running, text, after, &[]).await?;
         let message = format!("port {} of {owner} removed", removed.port);
         self.engine.events().push(EventKind::PortRemoved, &removed.port, message.clone());
         Ok(message)
@@ -170,18 +170,20 @@ impl Daemon {
         Ok(infos)
     }
 
-    /// Puts a configuration with these live ports in force, and records them. `added`: what errors call the port that
-    /// is new, if there is one.
+    /// Puts a configuration with these live ports in force, and records them. `added`: what errors call the ports that
+    /// are new.
     async fn apply_live(
         &self,
         running: &Arc<Host>,
         text: String,
         live: LiveSet,
-        added: &str,
+        added: &[String],
     ) -> Result<(Host, Vec<Diagnostic>), LivePortError> {
         let beside = Beside { running, live, keeps: true, is_file: false };
         let (Loaded { mut host, warnings }, live) = self.configuration.parse(RUNNING, &text, beside).await?;
-        let is_shared = |warning: &&Finding| warning.kind() == Kind::SharedAddress && warning.file() == added;
+        let is_shared = |warning: &&Finding| {
+            warning.kind() == Kind::SharedAddress && added.iter().any(|title| title == warning.file())
+        };
         if let Some(shared) = warnings.iter().find(is_shared) {
             let remedy = shared.remedy().unwrap_or_default().to_owned();
             return Err(LivePortError::Shared { message: shared.message().to_owned(), remedy });
@@ -209,19 +211,56 @@ impl Daemon {
             }
             (None, None) => None,
         };
-        let labels =
-            config.map(|config| &config.policy.labels).into_iter().flat_map(netvm_model::Labels::iter);
         Ok(LivePortInfo {
             owner: live.owner.clone(),
             id: live.id.clone(),
             port: live.port.clone(),
-            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            labels: config.map(labels_of).unwrap_or_default(),
             rules: live.rules.clone(),
             created_at: live.created_at,
             mac: config.and_then(PortConfig::own_mac).map(|mac| mac.to_string()),
             problem,
             toml: live.toml.clone(),
         })
+    }
+}
+
+/// A request with its id, if owner and id are names.
+fn checked(request: AddPort) -> Result<AddPort, LivePortError> {
+    let AddPort { owner, mut id, toml, lease } = request;
+    if id.is_empty() {
+        id = netvm_config::fragment("the port", &toml, "live")?.port;
+    }
+    for (name, text) in [("owner", &owner), ("id", &id)] {
+        if text.is_empty() || text.len() > NAME_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(LivePortError::Name(name));
+        }
+    }
+    Ok(AddPort { owner, id, toml, lease })
+}
+
+impl LiveSet {
+    /// Puts a port into the set, in place of that of the same owner and id. Returns it, and whether it is new.
+    fn put(&mut self, request: AddPort) -> Result<(LivePort, bool), LivePortError> {
+        let AddPort { owner, id, toml, lease } = request;
+        let known = self.ports.iter_mut().find(|port| port.is(&owner, &id));
+        let number = known.as_ref().map_or(self.next, |known| known.number);
+        let Fragment { port, rules, toml } =
+            netvm_config::fragment("the port", &toml, &format!("live.{number}"))?;
+        if let Some(known) =
+            known.as_ref().filter(|it| it.toml == toml && it.lease == lease && it.problem.is_none())
+        {
+            return Ok((LivePort::clone(known), false));
+        }
+        let created_at =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let added = LivePort { owner, id, number, created_at, port, rules, toml, lease, problem: None };
+        match known {
+            Some(known) => *known = added.clone(),
+            None => self.ports.push(added.clone()),
+        }
+        self.next = self.next.max(number + 1);
+        Ok((added, true))
     }
 }
 

@@ -263,7 +263,8 @@ fn forced(config: &str) -> String {
 /// One request, one answer.
 pub fn request(socket: &Path, headers: &[&str], line: &str, body: &[u8]) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
-    let kind = if body.starts_with(b"{") { "json" } else { "toml" };
+    let is_json = body.starts_with(b"{") || body.starts_with(b"[{") || body == b"[]";
+    let kind = if is_json { "json" } else { "toml" };
     let body = match std::str::from_utf8(body) {
         Ok(text) if kind == "toml" => forced(text).into_bytes(),
         _ => body.to_owned(),

@@ -22,7 +22,16 @@ pub(in crate::api) async fn add(
     request: Result<Json<AddPort>, JsonRejection>,
 ) -> Answer<AddedPort> {
     let Json(request) = request?;
-    Ok(Json(daemon.add_port(request).await?))
+    let mut added = daemon.add_ports(vec![request]).await?;
+    Ok(Json(added.pop().unwrap_or_default()))
+}
+
+pub(in crate::api) async fn add_several(
+    State(daemon): State<Arc<Daemon>>,
+    request: Result<Json<Vec<AddPort>>, JsonRejection>,
+) -> Answer<Vec<AddedPort>> {
+    let Json(request) = request?;
+    Ok(Json(daemon.add_ports(request).await?))
 }
 
 pub(in crate::api) async fn remove(

@@ -117,6 +117,38 @@ fn ports_come_and_go_beside_the_file_and_outlive_applies_and_kills() {
 }
 
 #[test]
+fn several_ports_are_added_in_one_transaction() {
+    let daemon = Daemon::start(&format!("{}{FILE}", *ENGINE));
+    let request = |id: &str, toml: &str| AddPort {
+        owner: "test".to_owned(),
+        id: id.to_owned(),
+        toml: toml.to_owned(),
+        lease: None,
+    };
+    let [a, b] = ["a", "b"].map(|name| request(name, &format!("name = \"{name}\"\nkind = \"sink\"")));
+    let body = |ports: &[&AddPort]| serde_json::to_string(ports).unwrap();
+    // One is wrong: none is added.
+    let wrong = request("c", "name = \"c\"\nkind = \"sinc\"");
+    let (status, error) = daemon.post_failing(path::LIVE_PORT_BATCH, body(&[&a, &wrong]));
+    assert!(status == 422 && error.diagnostics[0].message.contains("sinc"), "{error:?}");
+    // Neither are two of one name.
+    let twin = request("d", "name = \"a\"\nkind = \"sink\"");
+    let (status, error) = daemon.post_failing(path::LIVE_PORT_BATCH, body(&[&a, &twin]));
+    assert!(status == 422 && error.diagnostics[0].message.contains("two ports"), "{error:?}");
+    assert!(live(&daemon).is_empty() && ports(&daemon) == ["s", "t"]);
+    let added: Vec<AddedPort> = daemon.post(path::LIVE_PORT_BATCH, &body(&[&b, &a, &b]));
+    let said: Vec<&str> = added.iter().map(|port| port.message.as_str()).collect();
+    let again = "port b of test is there already";
+    assert_eq!(said, ["port b of test added", "port a of test added", again]);
+    assert_eq!(ports(&daemon), ["s", "t", "b", "a"]);
+    let daemon = killed(daemon, &format!("{}{FILE}", *ENGINE));
+    assert_eq!(ports(&daemon), ["s", "t", "b", "a"]);
+    let added: Vec<AddedPort> = daemon.post(path::LIVE_PORT_BATCH, &body(&[&a, &b]));
+    assert!(added.iter().all(|port| port.message.ends_with("is there already")), "{added:?}");
+    assert_eq!(daemon.post::<Vec<AddedPort>>(path::LIVE_PORT_BATCH, "[]"), []);
+}
+
+#[test]
 fn what_is_wrong_with_a_port_names_the_place_and_changes_nothing() {
     let file = format!("{}{FILE}", *ENGINE);
     let daemon = Daemon::start(&file);
