@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,23 @@ pub struct Libvirt {
 impl Libvirt {
     /// Starts it; `None`, with the reason on standard output, if it is not installed.
     pub fn start(folder: &Folder) -> Option<Self> {
+        Self::start_in(folder.0.join("libvirt"), command)
+    }
+
+    /// The same on another server, which has a name and an identity of its own.
+    pub fn start_on(folder: &Folder, server: &str) -> Option<Self> {
+        let home = folder.0.join(format!("libvirt-{server}"));
+        Self::start_in(home, |home, program| {
+            let as_user = "hostname $0 && user=$1 && shift && \
+                           exec setpriv --reuid=$user --regid=$user --clear-groups \"$@\"";
+            let mut command = Command::new("unshare");
+            command.args(["--uts", "sh", "-c", as_user, server, &NOBODY.to_string(), program]);
+            set_folders(&mut command, home);
+            command
+        })
+    }
+
+    fn start_in(home: PathBuf, daemon: impl FnOnce(&Path, &str) -> Command) -> Option<Self> {
         let missing = ["libvirtd", "virsh", "virt-xml-validate"].into_iter().find(|program| {
             let mut ask = Command::new(program);
             ask.arg("--help").env("PATH", search()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -31,19 +48,22 @@ impl Libvirt {
             println!("SKIP: no {program} (docs/reference/testing.md says how to install libvirt)");
             return None;
         }
-        let home = folder.0.join("libvirt");
         let configuration = home.join("config/libvirt");
         std::fs::create_dir_all(&configuration).unwrap();
         // virtlogd, which would handle logs, does not run.
         std::fs::write(configuration.join("qemu.conf"), "stdio_handler = \"file\"\n").unwrap();
+        // Without it, all libvirts of a machine are the same host.
+        let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
+        let host = format!("host_uuid = \"{}\"\n", uuid.trim());
+        std::fs::write(configuration.join("libvirtd.conf"), host).unwrap();
         if rustix::process::geteuid().is_root() {
             for path in [&home, &home.join("config"), &configuration] {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
         }
-        let log = std::fs::File::create(folder.0.join("libvirtd.log")).unwrap();
+        let log = std::fs::File::create(home.with_extension("log")).unwrap();
         // Ends without clients, such as after the test was killed.
-        let mut libvirtd = command(&home, "libvirtd");
+        let mut libvirtd = daemon(&home, "libvirtd");
         libvirtd.args(["--timeout", "120"]).stdin(Stdio::null());
         libvirtd.stdout(log.try_clone().unwrap()).stderr(log);
         let libvirt = Self { daemon: libvirtd.spawn().unwrap(), home };
@@ -74,6 +94,11 @@ impl Libvirt {
         let Output { status, stdout, stderr } = self.try_virsh(words);
         assert!(status.success(), "virsh {words:?}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8_lossy(&stdout).trim().to_owned()
+    }
+
+    /// Its socket, by which other libvirts reach it on the same machine.
+    pub fn socket(&self) -> PathBuf {
+        self.home.join("run/libvirt/libvirt-sock")
     }
 
     /// Defines the domain that netvmd prints for this VM.
@@ -115,16 +140,20 @@ fn search() -> String {
 }
 
 /// A program of QEMU's user with its files in `home`.
-fn command(home: &std::path::Path, program: &str) -> Command {
+fn command(home: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
+    set_folders(&mut command, home);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn set_folders(command: &mut Command, home: &Path) {
     command.env("PATH", search()).env("HOME", home).env("LC_ALL", "C").current_dir("/");
     for (variable, folder) in
         [("RUNTIME_DIR", "run"), ("CONFIG_HOME", "config"), ("CACHE_HOME", "cache"), ("DATA_HOME", "data")]
     {
         command.env(format!("XDG_{variable}"), home.join(folder));
     }
-    if rustix::process::geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
 }

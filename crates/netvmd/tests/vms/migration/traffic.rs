@@ -193,10 +193,16 @@ impl Connections {
     }
 
     /// Ends them; returns the messages, and the bytes of the one that sends all it can, all of them verified.
-    pub fn end(self) -> [u64; 2] {
+    pub fn end(mut self) -> [u64; 2] {
         self.stop.store(true, Ordering::Relaxed);
-        let mut ended = self.threads.into_iter().map(|thread| thread.join().unwrap());
+        let mut ended = std::mem::take(&mut self.threads).into_iter().map(|thread| thread.join().unwrap());
         [ended.next().unwrap(), ended.next().unwrap()]
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
