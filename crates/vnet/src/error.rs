@@ -29,7 +29,8 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::ENODEV) => " (`ip link` lists the interfaces of this network namespace)",
         Some(libc::EBUSY) => " (another program uses it)",
         Some(libc::EINVAL) => {
-            " (another interface of this name may exist that is not a TAP, or has other queues)"
+            " (another interface of this name may exist that is not a TAP, or has other queues: remove it with `ip link \
+             delete`, or give another `interface`)"
         }
         Some(libc::ENOENT) => " (the kernel has no /dev/net/tun)",
         Some(libc::EEXIST) => {

@@ -66,6 +66,9 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
     let (late, xdp) = (Host::absent("late"), Host::absent("xdp"));
     let packet = Host::absent("pkt");
     let inside = |name: &str| folder.0.join(name).display().to_string();
+    // The names of the interfaces that netvmd is to make are taken.
+    let taken = ["tt", "th"].map(|part| format!("nt{}{part}", std::process::id()));
+    taken.iter().for_each(|name| drop(run(&format!("ip link add {name} type bridge"))));
     // netvmd makes folders of sockets, but nothing can be in this one yet.
     std::fs::write(folder.0.join("guests"), "").unwrap();
     let text = [
@@ -77,6 +80,10 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
         port("n", "pci", "address = \"ffff:1f:1f.7\""),
         port("v", "vhost-user", &format!("path = \"{}\"", inside("guests/v.sock"))),
         port("q", "vhost-user", &format!("mode = \"client\"\npath = \"{}\"", inside("guests/q.sock"))),
+        port("t2", "tap", &format!("interface = \"{}\"", taken[0])),
+        port("h", "host", &format!("interface = \"{}\"\naddresses = [\"10.98.1.1/24\"]", taken[1])),
+        port("m", "memif", &format!("path = \"{}\"", inside("guests/m.sock"))),
+        port("w", "memif", &format!("role = \"client\"\npath = \"{}\"", inside("guests/w.sock"))),
         port("e", "e1000", &format!("path = \"{}\"", inside("guests/e.sock"))),
         port("i", "pcap", &format!("input = \"{}\"", inside("in.pcap"))),
         port("o", "pcap", &format!("output = \"{}\"", inside("out/o.pcap"))),
@@ -91,6 +98,9 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
         ("n", "ffff:1f:1f.7"),
         ("v", "guests"),
         ("e", "guests"),
+        ("t2", "ip link delete"),
+        ("h", "ip link delete"),
+        ("m", "guests"),
         ("i", "in.pcap"),
         ("o", "out"),
     ] {
@@ -99,10 +109,12 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
     }
     // A client waits for its guest.
     daemon.until("it says so", |daemon| {
-        problems_of(daemon, "port q:").iter().any(|text| text.contains("no guest has created"))
+        let says = |port: &str, why: &str| problems_of(daemon, port).iter().any(|text| text.contains(why));
+        says("port q:", "no guest has created") && says("port w:", "start the server that creates it")
     });
 
     late.appear();
+    taken.iter().for_each(|name| drop(run(&format!("ip link delete {name}"))));
     [&xdp, &packet].iter().for_each(|host| host.plug_in_new());
     std::fs::remove_file(folder.0.join("guests")).unwrap();
     std::fs::create_dir(folder.0.join("guests")).unwrap();
@@ -110,11 +122,16 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
     let empty = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
     std::fs::write(folder.0.join("in.new"), empty).unwrap();
     std::fs::rename(folder.0.join("in.new"), folder.0.join("in.pcap")).unwrap();
+    // What the other side is to make has tests of its own, with guests and programs: `added::guests`, `memif`.
+    let stays = ["port n:", "port q:", "port w:"];
     daemon.until("all but the NIC are open", |daemon| {
-        problems(daemon).iter().all(|text| {
-            text.starts_with("port n:") || text.starts_with("port q:") || text.ends_with(": link down")
-        })
+        let stays = |text: &String| stays.iter().any(|port| text.starts_with(port));
+        problems(daemon).iter().all(|text| stays(text) || text.ends_with(": link down"))
     });
+    for name in &taken {
+        let link = run(&format!("ip -details link show {name}"));
+        assert!(link.contains(" tun type tap"), "{link}");
+    }
     assert!(is_whole(&late), "{}", daemon.log());
     assert!(Path::new(&inside("guests/v.sock")).exists() && Path::new(&inside("out/o.pcap")).exists());
     until_flowing(&daemon);
