@@ -148,16 +148,8 @@ impl<T: Send + Sync + 'static> View<T> {
 mod tests {
     use super::*;
     use crate::Lines;
+    use crate::testing::until;
     use std::path::Path;
-    use std::time::Instant;
-
-    fn wait_for(mut condition: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while !condition() {
-            assert!(Instant::now() < deadline, "timeout");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
 
     #[test]
     fn a_new_value_reaches_every_view_once_and_a_wrong_one_none() {
@@ -179,7 +171,7 @@ mod tests {
         live.request().store(true, Ordering::Relaxed);
         a.tick();
         b.tick();
-        wait_for(|| a.refresh());
+        until("the reload", || a.refresh());
         assert_eq!(a.get(), &[2, 3]);
         assert!(!a.refresh());
         assert_eq!(b.get(), &[1], "unchanged until it refreshes");
@@ -187,10 +179,8 @@ mod tests {
         assert_eq!(reads.load(Ordering::Relaxed), 2, "one request causes one load");
 
         *source.lock().unwrap() = "x";
-        live.request().store(true, Ordering::Relaxed);
-        b.tick();
-        wait_for(|| reads.load(Ordering::Relaxed) == 3);
-        thread::sleep(Duration::from_millis(20));
+        live.reload();
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
         assert!(!a.refresh() && !b.refresh() && a.get() == &[2, 3]);
     }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::panic, reason = "for tests")]
 
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use netlib::sim::{Outcome, Simulator};
 use netlib::{NetworkFunction, PortId};
@@ -13,6 +15,21 @@ use proptest::prelude::*;
 pub const ALICE: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0a]);
 /// MAC address of the frames' receiver.
 pub const BOB: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
+
+/// How long a test waits for a condition, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Waits until a condition holds, such as that a program has read its file again.
+///
+/// # Panics
+/// It does not hold for a long time.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "timeout: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
 
 /// A frame between two endpoints `ADDRESS:PORT` (`[ADDRESS]:PORT` for IPv6): TCP with `payload`.
 ///

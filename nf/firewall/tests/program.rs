@@ -4,7 +4,6 @@
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use netlib::sim::Process;
 use netlib::{PortId, Verdict};
@@ -40,11 +39,7 @@ fn the_program_is_stateful_across_threads_and_reloads_its_rules() {
 
     std::fs::write(&rules, "deny any from any to any\n").unwrap();
     assert!(Command::new("sh").args(["-c", &format!("kill -HUP {}", nf.id())]).status().unwrap().success());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while verdicts(&mut nf, 0, &there) != [Verdict::Drop; 90] {
-        assert!(Instant::now() < deadline, "the new rules are not used");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    testing::until("the new rules are used", || verdicts(&mut nf, 0, &there) == [Verdict::Drop; 90]);
     assert!(nf.stop().unwrap().success());
     assert_eq!(nf.counter("rules"), Some(1));
     assert!(nf.counter("allowed").unwrap() >= 90 && nf.counter("established").unwrap() >= 90);

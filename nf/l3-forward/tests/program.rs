@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use netlib::sim::Process;
 use netlib::{PortId, Verdict};
@@ -17,6 +16,8 @@ fn the_program_routes_and_reloads_its_routes() {
     std::fs::write(&routes, "10.0.0.0/8 02:00:00:00:00:01 right\n").unwrap();
     let mut command = Command::new(PROGRAM);
     command.arg("--routes").arg(&routes).args(["--threads", "2"]);
+    let log = dir.path().join("log");
+    command.stderr(std::fs::File::create(&log).unwrap());
     let mut nf = Process::spawn(command, &["left", "right"], &[]).unwrap();
     let frame = testing::udp("192.0.2.1:1", "10.1.1.1:1", b"");
     assert_eq!(verdicts(&mut nf, &frame), [Verdict::Port(PortId(1)); 2]);
@@ -24,16 +25,13 @@ fn the_program_routes_and_reloads_its_routes() {
     // A wrong file changes nothing; the error goes to standard error.
     std::fs::write(&routes, "10.0.0.0/8\n").unwrap();
     hang_up(nf.id());
-    std::thread::sleep(Duration::from_millis(300));
+    let log = || std::fs::read_to_string(&log).unwrap();
+    testing::until("it says what is wrong", || log().contains("kept the old configuration"));
     assert_eq!(verdicts(&mut nf, &frame), [Verdict::Port(PortId(1)); 2]);
 
     std::fs::write(&routes, "0.0.0.0/0 02:00:00:00:00:02 left\n").unwrap();
     hang_up(nf.id());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while verdicts(&mut nf, &frame) != [Verdict::Port(PortId(0)); 2] {
-        assert!(Instant::now() < deadline, "the new routes are not used");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    testing::until("the new routes are used", || verdicts(&mut nf, &frame) == [Verdict::Port(PortId(0)); 2]);
     assert!(nf.stop().unwrap().success());
     assert!(nf.counter("routed").unwrap() >= 6);
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netlib::sim::Process;
 use netlib::{PortId, Verdict};
@@ -33,11 +33,7 @@ fn the_program_reports_while_it_runs_and_at_the_end() {
         let outcomes = nf.inject_all(&list).unwrap();
         assert!(outcomes.iter().zip(&frames).all(|(o, f)| o.verdict == Verdict::Next && o.bytes == *f));
 
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while read()["total"]["packets"] != 210 {
-            assert!(Instant::now() < deadline, "no report while it runs: {}", read());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        testing::until("a report while it runs", || read()["total"]["packets"] == 210);
         nf.inject(PortId(0), &frames[0]).unwrap();
         // Ended by a signal.
         assert!(
@@ -85,14 +81,10 @@ fn the_program_exports_flows_as_eve_lines_and_to_a_collector() {
         (&[0, 10][..], length)
     );
     assert!(message[..length].windows(11).any(|bytes| bytes == b"example.org"));
-    let deadline = Instant::now() + Duration::from_secs(20);
     let read =
         |path: &std::path::Path| serde_json::from_slice::<serde_json::Value>(&std::fs::read(path).unwrap());
     let talkers = || read(&report).unwrap()["talkers"].as_array().map_or(0, Vec::len);
-    while std::fs::read(&eve).unwrap().is_empty() || talkers() != 2 {
-        assert!(Instant::now() < deadline, "{}", read(&report).unwrap());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    testing::until("the flow is in both", || !std::fs::read(&eve).unwrap().is_empty() && talkers() == 2);
     let line = read(&eve).unwrap();
     let flow = &line["flow"];
     assert_eq!((&line["dns"]["rrname"], &line["src_ip"]), (&"example.org".into(), &"10.0.0.1".into()));

@@ -3,7 +3,6 @@
 
 use std::io::Read;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use netlib::sim::Process;
 use netlib::{PortId, RoleId, Verdict};
@@ -36,11 +35,7 @@ fn the_program_steers_by_content_and_reloads_its_patterns() {
 
     std::fs::write(&file, "next \"GET \"\n").unwrap();
     assert!(Command::new("sh").args(["-c", &format!("kill -HUP {}", nf.id())]).status().unwrap().success());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while verdict(&mut nf, b"GET /") != Verdict::Next {
-        assert!(Instant::now() < deadline, "the new patterns are not used");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    testing::until("the new patterns are used", || verdict(&mut nf, b"GET /") == Verdict::Next);
     assert_eq!(verdict(&mut nf, b"get /"), wan);
     assert!(nf.stop().unwrap().success());
     assert_eq!((nf.counter("no-target"), nf.counter("pattern-1")), (Some(1), Some(1)));

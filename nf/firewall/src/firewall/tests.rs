@@ -1,6 +1,6 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use clap::Parser;
@@ -56,11 +56,7 @@ impl Bench {
         let before = self.live.view().generation();
         self.live.request().store(true, std::sync::atomic::Ordering::Relaxed);
         self.nf.tick();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.live.view().generation() == before {
-            assert!(Instant::now() < deadline, "the rules were not reloaded");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        testing::until("the rules are read again", || self.live.view().generation() != before);
     }
 }
 

@@ -179,11 +179,7 @@ fn new_patterns_apply_under_traffic() {
     *text.lock().unwrap() = "port:wan \"b\"\ncount \"a\"\ncount \"b\"\n".to_owned();
     live.request().store(true, std::sync::atomic::Ordering::Relaxed);
     nf.tick();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    while verdicts(&mut simulator, &mut nf, &["b"]) != [WAN] {
-        assert!(std::time::Instant::now() < deadline, "the new patterns are not used");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    testing::until("the new patterns are used", || verdicts(&mut simulator, &mut nf, &["b"]) == [WAN]);
     assert!(simulator.withdrawn() > 0, "the flow verdicts of the old patterns are withdrawn");
     assert_eq!(verdicts(&mut simulator, &mut nf, &["a", "ab"]), [Verdict::Next, WAN]);
     assert_eq!((counter(&nf, "pattern-1"), counter(&nf, "pattern-rest")), (2, 4), "the counters restart");
