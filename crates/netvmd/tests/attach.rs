@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::hosts::within;
 use common::{Daemon, ENGINE, Folder, Forward, PROGRAM, forwarding_chain, is_root, program};
 use netlib::Options;
 use netvm_api::{ApplyReply, NfInfo, NfState, Status, path};
@@ -64,11 +65,8 @@ impl ExternalNf {
     }
 
     fn until_ended(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.0.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the NF did not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let has_ended = within(Duration::from_secs(30), || self.0.try_wait().unwrap().is_some());
+        assert!(has_ended, "the NF did not end");
     }
 }
 
@@ -289,6 +287,7 @@ fn an_idle_daemon_uses_little_cpu() {
     };
     let both = || ticks(daemon.child.id()) + ticks(nf);
     let before = both();
+    // The time of both without packets is measured.
     std::thread::sleep(Duration::from_secs(2));
     // In hundredths of a second. The limit, a tenth of a core, is twice the target, because other tests run beside this
     // one.
@@ -327,6 +326,7 @@ fn descriptors_that_are_slow_to_close_delay_nobody_else() {
             drop((lingering, socket));
         });
     }
+    // By now netvmd closes them, which takes 20 s each.
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
     for _ in 0..20 {

@@ -94,6 +94,7 @@ fn guests_and_ports_that_go_with_copies_under_way_lose_no_buffer() {
         goes_on(&mut rig);
         // Its driver negotiates other features, and then it is killed.
         receiver.command("stop\nport stop 0\nport config 0 rx_offload tcp_cksum on\nport start 0\nstart");
+        // It says nothing when it has done so, and its link may be down too shortly to be seen.
         std::thread::sleep(Duration::from_millis(300));
         connected(&mut rig, 1);
         let before = copies(&rig);

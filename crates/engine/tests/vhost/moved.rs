@@ -1,7 +1,6 @@
 //! Guests whose back-end or memory changes: after a crash of netvm, after a migration, and region by region.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use crate::buffers::{WRITE, place};
 use crate::sent::before_a_capture;
@@ -81,7 +80,6 @@ fn a_guest_that_cannot_announce_itself_is_announced() {
     hostile.send(SEND_RARP, &[other], None);
     assert!(rig.until(TIMEOUT, |engine| view(engine, 1).tx_packets == 2), "{}", rig.describe());
     assert_eq!(view(&rig.engine, 0).rx_packets, 2);
-    std::thread::sleep(Duration::from_millis(20));
     no_buffer_is_lost(&mut rig);
     rig.engine.apply(&Host::default()).unwrap();
     for (last, frame) in (1..).zip(scratch.sent(1)) {

@@ -2,7 +2,6 @@
 //! not.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::buffers::{Buffer, HEADER, Ring, place};
 use crate::support::Rig;
@@ -77,7 +76,6 @@ fn send(name: &str, features: u64, sent: &[Sent], malformed: u64) -> Vec<Vec<u8>
     let drops = view(&rig.engine, 0).drops;
     let dropped = drops.iter().find(|(why, _)| *why == DropReason::Malformed).map_or(0, |(_, count)| *count);
     assert_eq!(dropped, malformed, "{}", rig.describe());
-    std::thread::sleep(Duration::from_millis(20));
     no_buffer_is_lost(&mut rig);
     rig.engine.apply(&Host::default()).unwrap();
     scratch.sent(1)

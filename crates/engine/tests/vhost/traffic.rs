@@ -282,6 +282,7 @@ fn silent_guests_cost_no_time() {
         connected(&mut rig, id);
     }
     let costs_no_time = |rig: &Rig| {
+        // Until the worker sleeps; then its sleeps of a second are counted.
         std::thread::sleep(Duration::from_millis(200));
         let counted = || {
             let workers = rig.engine.workers().map(|worker| worker.counters);

@@ -2,11 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_api::{ChainInfo, Status, path};
 use rustix::process::Signal;
 
+use super::common::hosts::within;
 use super::common::{Daemon, ENGINE, Folder, is_root, processes_below, request, status_field};
 use super::config;
 
@@ -38,14 +39,10 @@ fn a_daemon_starts_after_another_was_killed() {
     assert_eq!(nfs.len(), 2);
     daemon.child.kill().unwrap();
     assert_eq!(daemon.wait().signal(), Some(9));
-    let deadline = Instant::now() + Duration::from_secs(2);
     let lives = |pid: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     };
-    while nfs.iter().any(lives) {
-        assert!(Instant::now() < deadline, "an NF did not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(within(Duration::from_secs(30), || !nfs.iter().any(lives)), "an NF did not end");
     assert!(daemon.api_socket().exists(), "the killed daemon left its socket");
     let next = Daemon::start_in(folder, &config(&["a"]));
     next.until_running("a-nf");
@@ -106,17 +103,12 @@ fn a_log_that_nobody_reads_stops_nothing() {
         .spawn()
         .unwrap();
     let socket = folder.run_dir().join("api.sock");
-    let start = Instant::now();
     let running = |body: &str| body.contains("\"running\"");
-    while !(socket.exists() && running(&request(&socket, &[], &format!("GET {}", path::NFS), b"").1)) {
-        assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let ask = || request(&socket, &[], &format!("GET {}", path::NFS), b"").1;
+    let runs = within(Duration::from_secs(30), || socket.exists() && running(&ask()));
+    assert!(runs, "netvmd waits for its log");
     assert_eq!(request(&socket, &[], &format!("POST {}", path::STOP), b"").0, 200);
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(30), "netvmd waits for its log at the end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let has_ended = within(Duration::from_secs(30), || child.try_wait().unwrap().is_some());
+    assert!(has_ended, "netvmd waits for its log at the end");
     drop(reader);
 }

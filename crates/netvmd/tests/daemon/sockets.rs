@@ -155,6 +155,7 @@ fn a_guest_that_misbehaves_all_the_time_fills_neither_log_nor_events() {
         let _ = stream.write_all(&[0xff; 16]);
         // Until it is disconnected; then the engine looks for faults.
         let _ = stream.read(&mut [0]);
+        // Faster than events may come, for two seconds.
         std::thread::sleep(Duration::from_millis(30));
     }
     let faults = |daemon: &Daemon| -> Vec<String> {

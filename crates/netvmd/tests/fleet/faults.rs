@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvm_fleet::HostStatus;
 
+use crate::common::hosts::within;
 use crate::site::{Etcd, Host, Way, config, config_with, has_netvm, revision_of};
 
 /// How long a partition lasts: longer than the lease of a status.
@@ -48,10 +49,7 @@ fn a_partition_a_compaction_and_a_restart_of_etcd_disturb_no_packets() {
         host.daemon.until("it says that etcd is away", |_| problem(host).is_some());
         assert_eq!(host.rules(), ["a"]);
     }
-    while etcd.status("a").is_some() || etcd.status("b").is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the leases do not end");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    ["a", "b"].iter().for_each(|host| etcd.until_gone(host));
     // The data path is looked at for as long as the partition lasts.
     while begin.elapsed() < partition() {
         hosts.iter().for_each(|(host, _)| host.daemon.until_flowing("a"));
@@ -194,12 +192,9 @@ fn wrong_credentials_are_said_and_right_ones_work() {
     daemon.await_log("serves its API on");
     let as_root = |words: &[&str]| etcd.ctl(&[&["--user", "root:top"], words].concat());
     let running = |revision: i64| {
-        let end = Instant::now() + Duration::from_secs(60);
         let is_it = |text: &str| text.contains(&format!("\"running\":{revision}"));
-        while !is_it(&as_root(&["get", "/netvm/hosts/a/status", "--print-value-only"])) {
-            assert!(Instant::now() < end, "{}", daemon.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let status = || as_root(&["get", "/netvm/hosts/a/status", "--print-value-only"]);
+        assert!(within(Duration::from_secs(60), || is_it(&status())), "{}", daemon.log());
     };
     running(first);
     // Tokens that etcd has forgotten are renewed: it forgets all when its users change.

@@ -75,8 +75,6 @@ fn the_page_works_as_it_says() {
     good(role);
     let third = hosts.pop().unwrap();
     drop(third);
-    while etcd.status("edge-3").is_some() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    etcd.until_gone("edge-3");
     assert_eq!(good(release), "the next machine that starts netvmd as edge-3 gets the name\n");
 }

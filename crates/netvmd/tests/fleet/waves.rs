@@ -103,9 +103,7 @@ fn a_wave_with_a_bad_host_stops_the_rest_and_disturbs_no_packets() {
 
     // c is cut off while the mended files go out: it is left out, and follows when it is back.
     ways[2].cut();
-    while etcd.status("c").is_some() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    etcd.until_gone("c");
     files.host("b", &drop_rule("two"));
     let applied = good("apply .");
     assert!(

@@ -106,6 +106,7 @@ fn measure(config: &str, work: impl FnOnce(&Daemon)) -> Cost {
     let begin = Instant::now();
     let mut daemon = launch();
     let start = begin.elapsed();
+    // Until all is quiet; then the time of an idle worker is measured.
     std::thread::sleep(Duration::from_secs(2));
     let kib = kib("/proc/meminfo", "VmallocUsed:").saturating_sub(kernel_before);
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).unwrap().count();

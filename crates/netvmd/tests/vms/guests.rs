@@ -385,6 +385,7 @@ fn a_guest_that_does_not_boot_is_reported_with_its_output() {
         let patient = scope.spawn(|| {
             let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "");
         });
+        // By now the ordinary stop waits for QEMU's answer.
         std::thread::sleep(Duration::from_secs(1));
         let _: Done = daemon.post(&path::VM_STOP.replace("{vm}", "a"), "{\"force\": true}");
         patient.join().unwrap();

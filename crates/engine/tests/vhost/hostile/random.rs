@@ -207,6 +207,7 @@ fn chains(rig: &mut Rig, path: &Path) {
         hostile.run(0);
         hostile.start(1);
         assert!(rig.until(TIMEOUT, |engine| is_up(engine, HOSTILE)), "{}", rig.describe());
+        // Many turns of the worker.
         std::thread::sleep(Duration::from_millis(100));
         assert!(goes_on(rig), "{}", rig.describe());
     }

@@ -10,8 +10,9 @@ mod page;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::common::hosts::within;
 use super::common::{Daemon, ENGINE, forwarding_chain, program};
 
 /// A name that an NF gives a counter of its own.
@@ -71,11 +72,8 @@ fn authorization(daemon: &Daemon) -> String {
 
 /// Waits until the page is served.
 fn until_served(address: SocketAddr) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < deadline, "nothing listens on {address}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let is_served = || TcpStream::connect(address).is_ok();
+    assert!(within(Duration::from_secs(20), is_served), "nothing listens on {address}");
 }
 
 pub fn is_there(program: &str) -> bool {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use netvm_fleet::{HostKey, HostState, HostStatus};
 
+use crate::common::hosts::within;
 use crate::common::peers::peer;
 use crate::common::{Daemon, ENGINE, Folder, forwarding_chain, program};
 
@@ -99,11 +100,13 @@ impl Etcd {
     }
 
     fn until_there(&self) {
-        let end = Instant::now() + TIMEOUT;
-        while TcpStream::connect(self.address).is_err() {
-            assert!(Instant::now() < end, "etcd does not start: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_there = || TcpStream::connect(self.address).is_ok();
+        assert!(within(TIMEOUT, is_there), "etcd does not start: {}", self.log());
+    }
+
+    /// Waits until a host's status has gone with its lease.
+    pub fn until_gone(&self, host: &str) {
+        assert!(within(TIMEOUT, || self.status(host).is_none()), "{host} still reports");
     }
 
     pub fn url(&self) -> String {

@@ -226,6 +226,7 @@ fn a_flood_takes_no_connection_and_lets_others_begin() {
     let (before, _) = set_up_time(other, BEFORE, &over).join().unwrap();
     let attack = flood(attacker, &over);
     let beside = set_up_time(other, usize::MAX, &over);
+    // The flood lasts so long.
     std::thread::sleep(length);
     let age = begun.elapsed().as_secs_f64();
     over.store(true, Ordering::Relaxed);

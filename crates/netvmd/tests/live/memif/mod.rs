@@ -280,6 +280,7 @@ fn without_packets_a_worker_sleeps_and_each_packet_wakes_it() {
         let app = port(&daemon, "app");
         assert_eq!(app.rx_packets, app.tx_packets, "{app:?}");
         let before = cpu_seconds(daemon.child.id());
+        // The time of a worker without packets is measured.
         std::thread::sleep(Duration::from_secs(2));
         let used = cpu_seconds(daemon.child.id()) - before;
         assert!(used < 0.5, "{used} seconds of CPU time in 2 seconds without packets");

@@ -188,6 +188,7 @@ fn fail(site: &Site, daemon: &Daemon, attach: &str, fault: Fault) -> Duration {
     daemon.until_flowing("out");
     let folder = tempfile::tempdir().unwrap();
     let watched = Watched::start(daemon, folder.path());
+    // Packets before and after the fault, between which the gap is.
     std::thread::sleep(Duration::from_millis(200));
     let restarts = site.nf(daemon).restarts;
     fault.begin(site, daemon, attach);

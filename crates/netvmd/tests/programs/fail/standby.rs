@@ -66,6 +66,7 @@ impl Case<'_> {
         self.daemon.until_flowing("out");
         let folder = tempfile::tempdir().unwrap();
         let watched = Watched::start(self.daemon, folder.path());
+        // Packets before and after the fault, between which the gap is.
         std::thread::sleep(Duration::from_millis(200));
         let returned = || self.instances()[1 - instance].counters["right_out"];
         let before = returned();

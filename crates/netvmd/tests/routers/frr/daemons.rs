@@ -203,6 +203,7 @@ fn bgp_ospf_and_bfd_of_frr_and_bird_steer_the_engine() {
         }
         sent
     });
+    // Several times as long as BFD takes to call a session down.
     std::thread::sleep(Duration::from_secs(3));
     stop.store(true, Ordering::Relaxed);
     println!("{} addresses scanned", scan.join().unwrap());
