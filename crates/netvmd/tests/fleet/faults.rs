@@ -90,9 +90,14 @@ fn a_slow_etcd_delays_only_its_news() {
     let lost = host.lost();
     way.slow();
     let second = etcd.configure("a", &config_with("two", 20));
-    let asked = Instant::now();
-    let _: netvm_api::Status = host.daemon.get(netvm_api::path::STATUS);
-    assert!(asked.elapsed() < Duration::from_millis(500), "the API waits for etcd: {:?}", asked.elapsed());
+    let answer = || {
+        let asked = Instant::now();
+        let _: netvm_api::Status = host.daemon.get(netvm_api::path::STATUS);
+        asked.elapsed()
+    };
+    // etcd takes longer for each of its answers; on a busy machine, so may one of netvmd.
+    let fastest = (0..5).map(|_| answer()).min().unwrap();
+    assert!(fastest < Duration::from_millis(500), "the API waits for etcd: {fastest:?}");
     etcd.until_runs("a", second);
     host.daemon.until_flowing("a");
     assert_eq!(host.lost(), lost);

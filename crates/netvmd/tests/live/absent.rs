@@ -83,7 +83,7 @@ fn what_is_missing_is_a_problem_of_its_own_port_which_opens_when_it_comes() {
         port("t2", "tap", &format!("interface = \"{}\"", taken[0])),
         port("h", "host", &format!("interface = \"{}\"\naddresses = [\"10.98.1.1/24\"]", taken[1])),
         port("m", "memif", &format!("path = \"{}\"", inside("guests/m.sock"))),
-        port("w", "memif", &format!("role = \"client\"\npath = \"{}\"", inside("guests/w.sock"))),
+        port("w", "memif", &format!("role = \"client\"\npath = \"{}\"", inside("w.sock"))),
         port("e", "e1000", &format!("path = \"{}\"", inside("guests/e.sock"))),
         port("i", "pcap", &format!("input = \"{}\"", inside("in.pcap"))),
         port("o", "pcap", &format!("output = \"{}\"", inside("out/o.pcap"))),
