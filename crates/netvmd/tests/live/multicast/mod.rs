@@ -188,11 +188,14 @@ fn the_kernels_bridge_agrees() {
     if !hosts::are_possible() {
         return;
     }
-    // Behind netvm's uplink is a bridge of the kernel that snoops, and asks, with a host of its own.
+    // Behind netvm's uplink, a bond of two links, is a bridge of the kernel that snoops, and asks, with a host of its
+    // own.
     let [near, third, switch, far] = ["mkn", "mkt", "mks", "mkf"].map(Host::bare);
-    let uplink = format!("{}u", switch.namespace());
-    run(&format!("ip link add {uplink} type veth peer name ulink netns {}", switch.namespace()));
-    std::fs::write(format!("/proc/sys/net/ipv6/conf/{uplink}/disable_ipv6"), "1").unwrap();
+    let links = ["u", "w"].map(|link| (format!("{}{link}", switch.namespace()), format!("{link}link")));
+    for (uplink, end) in &links {
+        run(&format!("ip link add {uplink} type veth peer name {end} netns {}", switch.namespace()));
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{uplink}/disable_ipv6"), "1").unwrap();
+    }
     run(&format!(
         "ip link add eth0 netns {} type veth peer name dlink netns {}",
         far.namespace(),
@@ -201,16 +204,16 @@ fn the_kernels_bridge_agrees() {
     // Hundredths of seconds.
     switch.ip("link add name sw0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_use_ifaddr 1 \
          mcast_query_interval 300 mcast_query_response_interval 100 mcast_startup_query_interval 100");
-    for interface in ["ulink", "dlink"] {
+    for interface in ["ulink", "wlink", "dlink"] {
         switch.ip(&format!("link set {interface} master sw0"));
     }
     switch.ip("address add 10.0.0.9/24 dev sw0");
-    for interface in ["ulink", "dlink", "sw0"] {
+    for interface in ["ulink", "wlink", "dlink", "sw0"] {
         switch.ip(&format!("link set {interface} up"));
     }
     far.ip("address add 10.0.0.4/24 dev eth0");
     far.ip("link set eth0 up");
-    run(&format!("ip link set {uplink} up"));
+    links.iter().for_each(|(uplink, _)| drop(run(&format!("ip link set {uplink} up"))));
     let container = |name: &str, host: &Host, n: u8| {
         format!(
             "[[port]]\nname = \"{name}\"\nkind = \"container\"\nnamespace = {:?}\naddresses = [\"10.0.0.{n}/24\"]\n\
@@ -218,10 +221,15 @@ fn the_kernels_bridge_agrees() {
             host.namespace()
         )
     };
+    let member = |name: &str, interface: &str| {
+        format!("[[port]]\nname = \"{name}\"\nkind = \"af_packet\"\ninterface = {interface:?}\n")
+    };
     let config = format!(
-        "{}[switch]\nmcast_snooping = true\n{}{}[[port]]\nname = \"uplink\"\nkind = \"af_packet\"\n\
-         interface = {uplink:?}\nforward = {{ normal = true }}\n",
+        "{}[switch]\nmcast_snooping = true\n{}{}{}{}[[port]]\nname = \"uplink\"\nkind = \"bond\"\n\
+         members = [\"uplink-a\", \"uplink-b\"]\nmode = \"active-backup\"\nforward = {{ normal = true }}\n",
         *ENGINE,
+        member("uplink-a", &links[0].0),
+        member("uplink-b", &links[1].0),
         container("near", &near, 1),
         container("third", &third, 2),
     );
@@ -255,6 +263,15 @@ fn the_kernels_bridge_agrees() {
     assert!(within(LIMIT, || of_kernel(GROUP) == ["dlink"]), "and that of its own host");
     assert_eq!(reached(&[&far, &third], &near, GROUP), [true, false], "{}", daemon.log());
     assert_eq!(reached(&[&near, &third], &far, "239.9.9.9"), [true, false], "{}", daemon.log());
+    // A member fails: the router is behind the bond, not behind its members. The kernel's bridge hears of netvm's host
+    // by the other link with the next report.
+    run(&format!("ip link set {} down", links[0].0));
+    let by_other_link = || of_kernel("239.9.9.9") == ["wlink"];
+    assert!(within(LIMIT, by_other_link), "{}", state());
+    let routers = domain(&daemon, "igmp").unwrap().routers;
+    assert_eq!(routers.iter().map(|router| router.port.as_str()).collect::<Vec<_>>(), ["uplink"]);
+    assert_eq!(reached(&[&far, &third], &near, GROUP), [true, false], "{}", daemon.log());
+    assert_eq!(reached(&[&near, &third], &far, "239.9.9.9"), [true, false], "{}", daemon.log());
     // Both forget it.
     drop((at_far, at_near));
     // The kernel's bridge asks for the group once more, which netvm hears, long before the membership would end.
@@ -264,6 +281,8 @@ fn the_kernels_bridge_agrees() {
         "{}",
         state()
     );
-    let _ = hosts::succeeds(&format!("ip link delete {uplink}"));
+    for (uplink, _) in &links {
+        let _ = hosts::succeeds(&format!("ip link delete {uplink}"));
+    }
     daemon.purge();
 }
