@@ -2,6 +2,7 @@
 
 mod evpn;
 mod hostile_tunnels;
+mod inner_flows;
 mod tunnels;
 pub(super) mod virtual_ports;
 

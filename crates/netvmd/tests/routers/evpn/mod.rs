@@ -7,6 +7,7 @@ mod page;
 mod peer;
 mod scale;
 mod speaker;
+mod v6;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -53,13 +54,14 @@ impl Server {
 
     fn config(&self) -> String {
         let Self { router, vtep, wan, more, containers } = self;
+        let prefix = prefix_of(vtep);
         let mut text = format!(
             "{}\n[[port]]\nname = \"wan\"\nkind = \"af_packet\"\ninterface = \"{wan}\"\n\
              forward = {{ router = \"{router}\" }}\n\
              [[port]]\nname = \"overlay\"\nkind = \"vxlan\"\nvni = 100\ncontrol = \"evpn\"\nrouter = \"{router}\"\n\
              local = \"{vtep}\"\nforward = {{ normal = true }}\n\
              [[router]]\nname = \"{router}\"\n\
-             [[router.interface]]\nname = \"wan\"\nport = \"wan\"\naddresses = [\"{vtep}/24\"]\n{more}",
+             [[router.interface]]\nname = \"wan\"\nport = \"wan\"\naddresses = [\"{vtep}/{prefix}\"]\n{more}",
             &*ENGINE
         );
         for (n, (namespace, keys)) in containers.iter().enumerate() {
@@ -87,6 +89,11 @@ impl Drop for Server {
             let _ = succeeds(&format!("ip netns delete {namespace}"));
         }
     }
+}
+
+/// Bits of the prefix of the network between servers.
+fn prefix_of(vtep: &str) -> u8 {
+    if vtep.contains(':') { 64 } else { 24 }
 }
 
 /// BGP with EVPN and these peers.

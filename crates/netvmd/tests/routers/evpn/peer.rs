@@ -2,7 +2,7 @@
 
 use super::super::common::hosts::{Host, run};
 use super::super::frr::Daemons;
-use super::bgp;
+use super::{bgp, prefix_of};
 
 pub struct Peer {
     /// The server; its `eth0` leads to netvm's port.
@@ -13,7 +13,7 @@ pub struct Peer {
 impl Peer {
     /// A server whose VTEP has this address, with VNI 100.
     pub fn new(mark: &str, vtep: &'static str) -> Self {
-        let host = Host::new(mark, &[&format!("{vtep}/24")], &[]);
+        let host = Host::new(mark, &[&format!("{vtep}/{}", prefix_of(vtep))], &[]);
         let peer = Self { host, vtep };
         peer.add_network(100);
         peer

@@ -126,6 +126,46 @@ fn containers_reach_hosts_behind_the_kernels_vxlan() {
     }
 }
 
+/// The tunnel leads to another router, which has an address there, so ARP goes by it, too.
+#[test]
+fn a_router_has_an_address_in_a_tunnel_on_another_port() {
+    if !are_possible() {
+        return;
+    }
+    let net = Net::new('x', &V4);
+    net.peer.ip("link delete vx");
+    net.peer.ip(&format!(
+        "link add vx type vxlan id 100 local {} remote {} dstport 4790 dev eth0",
+        V4.kernel, V4.netvm
+    ));
+    net.peer.ip("link set vx up");
+    net.peer.ip(&format!("address add {KERNEL}/24 dev vx"));
+    net.peer.ip("route add 10.9.0.0/24 via 10.5.0.9");
+    let inside = Net {
+        container: Host::bare("xi"),
+        peer: Host::bare("xj"),
+        router: format!("xr{}", std::process::id()),
+    };
+    let text = net.config("af_packet", &V4);
+    let text = text.replace(
+        "forward = { normal = true }\n[[port]]\nname = \"web\"",
+        &format!("udp_port = 4790\nforward = {{ router = \"{}\" }}\n[[port]]\nname = \"web\"", inside.router),
+    );
+    let text = format!(
+        "{text}[[port]]\nname = \"db\"\nkind = \"container\"\nnamespace = \"{}\"\nmtu = 1430\n\
+         addresses = [\"10.9.0.2/24\"]\ngateways = [\"10.9.0.1\"]\nforward = {{ router = \"{router}\" }}\n\
+         [[router]]\nname = \"{router}\"\n\
+         [[router.interface]]\nname = \"tunnel\"\nport = \"overlay\"\naddresses = [\"10.5.0.9/24\"]\n\
+         [[router.interface]]\nname = \"lan\"\nport = \"db\"\naddresses = [\"10.9.0.1/24\"]\n",
+        inside.container.namespace(),
+        router = inside.router,
+    );
+    let mut daemon = Daemon::start(&text);
+    assert!(inside.container.pings(KERNEL), "{:?}\n{}", daemon.stats().drops, daemon.log());
+    assert!(net.peer.pings("10.9.0.2"), "{:?}\n{}", daemon.stats().drops, daemon.log());
+    daemon.purge();
+}
+
 #[test]
 fn the_same_over_ipv6() {
     if !are_possible() {

@@ -2,20 +2,31 @@
 //! `vxlan` devices. One network is stretched over all (VNI 100, with the same gateway on each server), and two VRFs are
 //! routed between them by symmetric IRB (L3VNI 5000 and 6000).
 //!
-//! The cases that grout's EVPN smoke tests and VPP's VXLAN tests have, and where they are here:
+//! The cases of grout's seven EVPN smoke tests and of VPP's `test_vxlan.py` and `test_vxlan6.py` (August 2026), and
+//! where they are here:
 //!
 //! | case | where |
 //! |---|---|
 //! | L2VNI with the kernel and FRR on the other side: types 2 and 3, both directions | `l2.rs`, and here |
-//! | hosts that move | `l2.rs`, and here between two servers with netvmd |
-//! | ARP and neighbour solicitations answered from type 2 | `l2.rs`, `engine`: `stages/evpn.rs`, and here in the underlay |
-//! | L3VNI with symmetric IRB, type 5 prefixes and hosts' routes of both families, both directions; VRFs that do not mix | here |
-//! | several VTEPs, floods to each, none back (split horizon) | here; `engine`: `stages/evpn.rs` |
-//! | a peer goes: its routes and VTEP are withdrawn | here |
-//! | encapsulation and decapsulation, unicast and floods, of one and many VTEPs | `engine`: `stages/tunnels.rs` |
-//! | a datagram of an unknown VNI or VTEP, with another flag or a fragment; VTEP by another address | the same |
-//! | over IPv6; another UDP port; MTU and ICMP; segments | the same, and `tunnels/` |
-//! | VTEPs and VNIs that come, go and change | `engine`: `router/tunnels/tests.rs` |
+//! | the same between VTEPs with IPv6 addresses, which FRR has from 10.6 on | `v6.rs`: its entries are written by hand |
+//! | ARP and neighbour solicitations answered from type 2 with an IP address, by netvm and by the kernel | `l2.rs`, `engine`: `stages/evpn.rs`, and here in the underlay |
+//! | L3VNI: type 5 prefixes of IPv4, the router's MAC address; the same of IPv6 by the same VTEP, whose next hop is the IPv4-mapped address | here |
+//! | a prefix that is announced later; a route by a host of the VRF leads to its port, not into the tunnel | here: `later_prefixes` |
+//! | L3VNI between VTEPs with IPv6 addresses | `v6.rs` |
+//! | L2VNI and L3VNI in one VRF, hosts of each reach the others | here: `all_reach_all` |
+//! | encapsulation: the inner frame is whole, other flows have other source ports, of IPv4 and IPv6 | `engine`: `stages/tunnels.rs` |
+//! | frames of MPLS, and fragments, within | `engine`: `stages/inner_flows.rs` (flows of MPLS share a source port) |
+//! | a packet that is too long with the headers | its sender is told (`stages/tunnels.rs`); VPP cuts the outer packet |
+//! | decapsulation | `engine`: `stages/tunnels.rs` |
+//! | floods to many VTEPs | the same |
+//! | floods to a group of the underlay, and datagrams from one | none: netvm sends floods to each VTEP |
+//! | another UDP port | `tunnels/mod.rs` |
+//! | a VTEP address that is not the host's | `config`: `routers/tunnels.rs` |
+//! | an IP address on the tunnel's own interface: ARP by the tunnel | `tunnels/mod.rs` |
+//! | the route to a VTEP changes and goes | here: a link, a server; `engine`: `stages/tunnels.rs` |
+//!
+//! And of our own: hosts that move, guests, VRFs that do not mix, captures, hostile datagrams (`engine`:
+//! `stages/hostile_tunnels.rs`), VTEPs and VNIs that come, go and change (`router/tunnels/tests.rs`).
 
 mod capture;
 mod rig;
