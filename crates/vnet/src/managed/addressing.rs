@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkXdp, XdpAttached};
 use netvm_netlink::{Requests, by_name, inside, link_in, number_of, set_addresses, set_default_route};
+use netvm_wire::MacAddr;
+
+use super::announce::announce;
 
 /// What an interface is configured with.
 #[derive(Clone, Debug, Default)]
@@ -121,7 +124,8 @@ impl ManagedInterface {
         self.problem.as_deref()
     }
 
-    /// Gives the interface its addresses and default routes again, if it is up. What somebody else has added stays.
+    /// Gives the interface its addresses and default routes again, if it is up, and announces the addresses. What
+    /// somebody else has added stays.
     pub fn restore(&mut self) {
         let outcome = match &self.namespace {
             None => configure(&self.interface, &self.addressing),
@@ -169,6 +173,14 @@ fn configure(interface: &str, addressing: &Addressing) -> io::Result<(u32, Optio
     }
     if let Err(error) = set_addresses(&mut requests, index, &addresses) {
         problems.push(format!("cannot set its addresses: {error}"));
+    }
+    let mac = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(mac) => <[u8; 6]>::try_from(mac.as_slice()).ok().map(MacAddr),
+        _ => None,
+    });
+    if let Some(mac) = mac {
+        // If this fails, neighbours find it out later.
+        let _ = announce(index, mac, addresses.iter().map(|(address, _)| *address));
     }
     for gateway in addressing.gateways.iter().filter(|gateway| can_have(gateway)) {
         if let Err(error) = set_default_route(&mut requests, index, *gateway) {

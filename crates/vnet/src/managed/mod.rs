@@ -1,6 +1,7 @@
 //! TAP devices with addresses and routes, in this network namespace and in others, and the events of interfaces there.
 
 mod addressing;
+mod announce;
 pub mod container;
 pub mod host;
 mod link_events;
