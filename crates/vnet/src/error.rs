@@ -2,6 +2,9 @@
 
 use std::io;
 
+/// The step that fails until the namespace is there.
+const NO_NAMESPACE: &str = "its network namespace is not there";
+
 /// Why an interface cannot be opened, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("interface {interface}: {step}: {source}{}", remedy(source))]
@@ -14,6 +17,17 @@ pub struct OpenError {
 impl OpenError {
     pub(crate) fn of(interface: &str, step: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self { interface: interface.to_owned(), step, source }
+    }
+
+    /// The namespace that the interface is for is not there: `what` says which, and the remedy.
+    pub(crate) fn absent(interface: &str, what: String) -> Self {
+        Self::of(interface, NO_NAMESPACE)(io::Error::new(io::ErrorKind::NotFound, what))
+    }
+
+    /// Whether the namespace that the interface is for is not there: it has not come yet, or has gone.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.step == NO_NAMESPACE
     }
 
     /// Whether there is no such interface.

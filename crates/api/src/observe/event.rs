@@ -108,6 +108,8 @@ kinds! {
     MulticastLimit Warning "multicast_limit",
     /// A port failed.
     PortFault Error "port_fault",
+    /// A port waits, as the namespace of its container is not there.
+    PortWaits Info "port_waits",
     /// A queue of a port moved to another worker.
     QueueMoved Info "queue_moved",
     /// A worker was added.

@@ -75,6 +75,13 @@ pub enum Notice {
         /// Why, and the remedy.
         fault: String,
     },
+    /// A port cannot be opened yet, or no longer, as its container is not there. It waits, like a closed one.
+    PortWaits {
+        /// The port.
+        port: PortId,
+        /// What it waits for.
+        fault: String,
+    },
     /// The kernel refuses to signal eventfds asynchronously, so a hostile NF or guest can stall threads that wake it.
     /// Reported once.
     WakesMayWait {

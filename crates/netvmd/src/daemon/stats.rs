@@ -238,6 +238,10 @@ impl Reclaims {
             Notice::PortClosed { port, fault } => {
                 (EventKind::PortFault, port_name(host, port), format!("closed until this is mended: {fault}"))
             }
+            Notice::PortWaits { port, fault } => {
+                let name = port_name(host, port);
+                return events.push(EventKind::PortWaits, &name, format!("port {name} waits: {fault}"));
+            }
             Notice::Switching { port, event } => {
                 let (kind, message) = switching_event(host, event);
                 (kind, port_name(host, port), message)

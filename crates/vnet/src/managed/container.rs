@@ -10,10 +10,16 @@ use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netvm_netlink::{Requests, change_link, index_of, inside, set_up};
+use rustix::fs::fstatfs;
 
 use super::addressing::{Addressing, ManagedInterface, Namespace, id};
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
+
+/// `NSFS_MAGIC` (`linux/magic.h`): the file system of namespaces.
+pub const NSFS: u64 = 0x6e73_6673;
+/// What makes a namespace.
+const START: &str = "start the container; `ip netns` lists named network namespaces";
 
 /// An interface in another network namespace.
 #[derive(Clone, Debug)]
@@ -91,14 +97,18 @@ pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), Op
 pub(super) fn namespace_of(options: &ContainerOptions) -> Result<(File, Namespace), OpenError> {
     let name = &options.tap.interface;
     let fail = |step| OpenError::of(name, step);
-    let namespace = File::open(&options.namespace).map_err(|source| {
-        let remedy = match source.kind() {
-            io::ErrorKind::NotFound => "start the container; `ip netns` lists named network namespaces",
-            _ => "run netvmd as root",
-        };
-        let text = format!("{}: {source} ({remedy})", options.namespace.display());
-        OpenError::of(name, "cannot open its network namespace")(io::Error::new(source.kind(), text))
+    let file = options.namespace.display();
+    let namespace = File::open(&options.namespace).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::absent(name, format!("{file}: {source} ({START})")),
+        kind => {
+            let text = format!("{file}: {source} (run netvmd as root)");
+            fail("cannot open its network namespace")(io::Error::new(kind, text))
+        }
     })?;
+    // Runtimes make a file, and then mount the namespace on it.
+    if fstatfs(&namespace).is_ok_and(|system| system.f_type as u64 != NSFS) {
+        return Err(OpenError::absent(name, format!("{file}: no namespace is mounted there ({START})")));
+    }
     if is_own(&options.namespace) {
         let why = "it is netvm's own: give the container's, or use kind = \"host\"";
         return Err(fail("cannot use its network namespace")(io::Error::other(why)));

@@ -102,6 +102,11 @@ pub enum OpenProblem {
 }
 
 impl OpenProblem {
+    /// Whether the container that the port is for is not there: it has not come yet, or has gone. The port waits.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Kernel(error) if error.is_absent())
+    }
+
     /// Whether only another configuration helps. Everything else can change while the port waits: an interface appears,
     /// a program ends, a driver is loaded.
     pub(crate) const fn is_in_configuration(&self) -> bool {

@@ -14,7 +14,7 @@ use netvm_model::{Host, PortConfig};
 use super::open::{Opened, Target, new_shaper};
 use super::{Configured, Context, Ports};
 use crate::ids::{PortId, WorkerId};
-use crate::interface::{OpenError, Shaper};
+use crate::interface::{OpenError, OpenProblem, Shaper};
 use crate::manager::notice::{Notice, Notices};
 use crate::manager::placement::Placement;
 use crate::manager::workers::Workers;
@@ -39,7 +39,7 @@ pub(crate) struct Changed {
     /// Ports that stay open, and their new memories by worker.
     moved: Vec<(PortId, Vec<Arc<Memory>>)>,
     /// Ports that stay closed, and why.
-    closed: Vec<(PortId, String)>,
+    closed: Vec<(PortId, OpenProblem)>,
     /// New shapers of ports that stay open.
     shapers: Vec<NewShaper>,
 }
@@ -84,8 +84,8 @@ impl Ports {
         self.closed.retain(|port, _| host.port(*port).is_some() && !self.open.contains_key(port));
         self.install(changed.opened, context.workers);
         self.receive_elsewhere(changed.moved, host, context.workers);
-        for (port, fault) in changed.closed {
-            self.note_closed(port, fault, context.notices);
+        for (port, problem) in changed.closed {
+            self.note_closed(port, &problem, context.notices);
         }
         self.set_shapers(changed.shapers, host, context.workers);
         self.move_to_named_workers(context);
@@ -125,7 +125,7 @@ impl Ports {
             match self.open_port(config, &target, context) {
                 Ok(port) => changed.opened.push(port),
                 Err(error) if self.tolerates(tolerance, config, &error, context.in_force.host) => {
-                    changed.closed.push((config.id, error.problem.to_string()));
+                    changed.closed.push((config.id, error.problem));
                 }
                 Err(error) => {
                     drop(changed);
@@ -223,17 +223,21 @@ impl Ports {
                     // If this fails, the guest cannot connect, and the port has no link.
                     let _ = rights.map(|(path, rights)| rights.apply(path));
                 }
-                Err(error) => self.note_closed(config.id, error.problem.to_string(), context.notices),
+                Err(error) => self.note_closed(config.id, &error.problem, context.notices),
             }
         }
         self.install(opened, context.workers);
     }
 
     /// Records why a port is closed; reports a new reason.
-    fn note_closed(&mut self, port: PortId, fault: String, notices: &mut Notices) {
+    fn note_closed(&mut self, port: PortId, problem: &OpenProblem, notices: &mut Notices) {
+        let fault = problem.to_string();
         let before = self.closed.insert(port, fault.clone());
         if before.as_ref() != Some(&fault) {
-            notices.push(Notice::PortClosed { port, fault });
+            notices.push(match problem.is_absent() {
+                true => Notice::PortWaits { port, fault },
+                false => Notice::PortClosed { port, fault },
+            });
         }
     }
 

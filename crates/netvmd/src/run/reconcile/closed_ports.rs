@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use netvm_engine::{InterfaceState, PortView};
 use netvm_model::{Host, KindInfo, PortConfig, PortId, Resource};
+use netvm_vnet::container::NSFS;
 use rustix::fs::statfs;
 
 /// Pause after the first attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
-/// `NSFS_MAGIC` (`linux/magic.h`).
-const NSFS: u64 = 0x6e73_6673;
 
 /// Numbers of what a port needs, such as device and inode of a file; `None`: something is not there.
 type Needed = Option<Vec<u64>>;

@@ -191,7 +191,8 @@ fn log_changes(daemon: &Daemon, host: &Host, port: &PortView, logged: &mut BTree
     let mtu = interface.and_then(|interface| interface.mtu);
     let now =
         Logged { has_link: port.link != Some(false), narrow: mtu.filter(|mtu| *mtu < config.mtu.into()) };
-    let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: true, narrow: None });
+    // Why a port is closed from the beginning, the engine has reported.
+    let before = logged.insert(port.id, now).unwrap_or(Logged { has_link: port.is_open, narrow: None });
     let of = interface.map_or_else(String::new, |interface| format!(" (interface {})", interface.name));
     let is_gone = port.is_open && interface.is_some_and(|it| it.state == InterfaceState::Gone);
     let push =
