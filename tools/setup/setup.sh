@@ -60,6 +60,7 @@ nat_clients=(coturn stun-client dnsutils iperf3 curl)
 # shellcheck disable=SC2034
 container_runtimes=(podman runc docker.io containerd)
 crictl_version=v1.34.0
+cnitool_version=v1.3.0
 # Programs of others that tests make hops of chains of, the switch of the tests of bonds, and the etcd of the tests of
 # fleets. They are unpacked, not installed: Debian's packages start services.
 test_peers=(haproxy suricata openvswitch etcd)
@@ -95,14 +96,19 @@ setup_guests() {
     step "QEMU with a vfio-user client" tools/guest/qemu.sh "$target_dir/guest/qemu" </dev/null
 }
 
-# setup_crictl: the client of CRI, which Debian does not have, for the tests of pods; some 60 MB, below the target
-# folder.
-setup_crictl() {
+# setup_cni_clients: the clients of CRI and CNI, which Debian does not have, for the tests of pods and of the plug-in;
+# some 65 MB, below the target folder.
+setup_cni_clients() {
+    setup_go_program crictl "sigs.k8s.io/cri-tools/cmd/crictl@$crictl_version"
+    setup_go_program cnitool "github.com/containernetworking/cni/cnitool@$cnitool_version"
+}
+
+# setup_go_program NAME PACKAGE: builds it below the target folder, where there is Go.
+setup_go_program() {
     local bin
-    bin=$(realpath -m "$target_dir/guest/crictl/bin")
-    if [[ -x $bin/crictl ]] || ! command -v go >/dev/null; then return; fi
-    step "crictl" env GOBIN="$bin" go install "sigs.k8s.io/cri-tools/cmd/crictl@$crictl_version" </dev/null ||
-        note "without crictl, pods are not tested"
+    bin=$(realpath -m "$target_dir/guest/$1/bin")
+    if [[ -x $bin/$1 ]] || ! command -v go >/dev/null; then return; fi
+    step "$1" env GOBIN="$bin" go install "$2" </dev/null || note "without $1, some tests of runtimes do nothing"
 }
 
 # setup_demo: what the demo needs, after saying what that costs.

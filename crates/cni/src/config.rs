@@ -229,8 +229,9 @@ impl Config {
         let decode = |key: &str, error: serde_json::Error| wrong(key, &format!("cannot be read: {error}"));
         let runtime = raw.get("runtimeConfig").cloned().unwrap_or_else(|| Value::Object(Map::new()));
         let runtime = serde_json::from_value(runtime).map_err(|error| decode("runtimeConfig", error))?;
-        let valid = raw.get("cni.dev/valid-attachments").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
-        let valid =
+        // A runtime in Go writes none as null.
+        let valid = raw.get("cni.dev/valid-attachments").cloned().unwrap_or_default();
+        let valid: Option<Vec<Attachment>> =
             serde_json::from_value(valid).map_err(|error| decode("cni.dev/valid-attachments", error))?;
         let ipam = object("ipam")?;
         let ipam =
@@ -256,7 +257,7 @@ impl Config {
             previous,
             ipam,
             ipam_timeout,
-            valid,
+            valid: valid.unwrap_or_default(),
             raw,
         })
     }

@@ -11,11 +11,30 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use net::{Call, Namespace, Net, PLUGIN, within};
+use net::{Call, Namespace, Net, PLUGIN, run, within};
 use serde_json::{Value, json};
 
 /// Rounds of kills, unless `NETVM_CNI_ROUNDS` says it.
 const ROUNDS: u32 = 12;
+/// Attachments, unless `NETVM_CNI_ATTACHMENTS` says it.
+const ATTACHMENTS: usize = 8;
+
+fn rounds() -> u32 {
+    std::env::var("NETVM_CNI_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
+}
+
+fn attachments() -> usize {
+    std::env::var("NETVM_CNI_ATTACHMENTS").map_or(ATTACHMENTS, |count| count.parse().unwrap())
+}
+
+/// Numbers below a given one, which differ from run to run.
+fn random() -> impl FnMut(u64) -> u64 {
+    let mut seed = u64::from(std::process::id());
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    }
+}
 
 #[test]
 fn every_command_does_its_work_once_however_often_it_is_called() {
@@ -180,6 +199,35 @@ fn what_goes_wrong_disturbs_no_others() {
     assert_eq!(net.left(), [1, 1, 1]);
 }
 
+#[test]
+fn neighbours_learn_at_once_that_another_container_has_an_address() {
+    let Some(net) = Net::start() else { return };
+    let (a, b, other) = (Namespace::new("na"), Namespace::new("nb"), Namespace::new("no"));
+    let addresses = ["10.77.0.9/24", "fd00::9/64"];
+    let ranges = json!([[{ "subnet": "10.77.0.0/24" }], [{ "subnet": "fd00::/64" }]]);
+    let with = |id: &str, namespace: &Namespace, mac: &str, addresses: &[&str]| {
+        let mut call = net.call("ADD", id, &namespace.path());
+        call.config["ipam"]["ranges"] = ranges.clone();
+        call.config["runtimeConfig"] = json!({ "mac": mac, "ips": addresses });
+        call.good();
+    };
+    with("before", &a, "02:00:00:00:00:01", &addresses);
+    with("other", &other, "02:00:00:00:00:02", &[]);
+    for ping in ["ping -c 1 -W 1 10.77.0.9", "ping -6 -c 1 -W 1 fd00::9"] {
+        let ping = format!("busybox {ping}");
+        assert!(within(Duration::from_secs(30), || other.succeeds(&ping)), "{}", net.log());
+    }
+    net.call("DEL", "before", "").good();
+    with("now", &b, "02:00:00:00:00:03", &addresses);
+    for address in ["10.77.0.9", "fd00::9"] {
+        // Nobody asks: what it knows would stay.
+        let command = format!("ip netns exec {} ip neigh show {address}", other.0);
+        let known = || String::from_utf8(run(&command).stdout).unwrap();
+        let is_new = || known().contains("02:00:00:00:00:03");
+        assert!(within(Duration::from_secs(30), is_new), "{address}: {}", known());
+    }
+}
+
 /// An IPAM plug-in of the last version is asked for STATUS and GC, too; host-local of Debian 12 is not.
 #[test]
 fn status_and_gc_are_delegated() {
@@ -230,10 +278,7 @@ fn after_a_reboot_either_may_start_first() {
         if is_netvmd_first {
             net.start_again();
             let log = net.log();
-            assert!(
-                log.contains("closed until this is mended") && log.contains("start the container"),
-                "{log}"
-            );
+            assert!(log.contains(" waits: interface eth0") && log.contains("start the container"), "{log}");
             net.keep_only(&[]);
         } else {
             assert_eq!(add.bad().0, 50);
@@ -279,15 +324,9 @@ fn guests_and_programs_get_sockets() {
 #[test]
 fn kills_at_any_point_leave_nothing_that_gc_does_not_find() {
     let Some(mut net) = Net::start() else { return };
-    let rounds = std::env::var("NETVM_CNI_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let namespace = Namespace::new("k");
-    // A number that differs from round to round, and from run to run.
-    let mut seed = u64::from(std::process::id());
-    for round in 0..rounds {
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+    let mut random = random();
+    for round in 0..rounds() {
         let add = net.call("ADD", &format!("kill{round}"), &namespace.path());
         let is_del = random(3) == 0;
         if is_del {

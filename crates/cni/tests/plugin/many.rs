@@ -3,15 +3,13 @@
 use std::time::Instant;
 
 use crate::net::{Call, Namespace, Net};
-
-/// Attachments, unless `NETVM_CNI_ATTACHMENTS` says it.
-const ATTACHMENTS: usize = 8;
+use crate::{ATTACHMENTS, attachments};
 
 /// Prints the figures that `docs/how-to/cni.md` has.
 #[test]
 fn each_attachment_takes_as_long_as_the_first() {
     let Some(net) = Net::start() else { return };
-    let count = std::env::var("NETVM_CNI_ATTACHMENTS").map_or(ATTACHMENTS, |count| count.parse().unwrap());
+    let count = attachments();
     let namespaces: Vec<Namespace> = (0..count).map(|number| Namespace::new(&format!("m{number}"))).collect();
     let started = Instant::now();
     let add = |(number, namespace): (usize, &Namespace)| {

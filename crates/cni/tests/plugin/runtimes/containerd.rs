@@ -33,22 +33,26 @@ pub fn plugins(net: &Net, folder: &Path) {
     std::fs::write(folder.join("net.d/10-pods.conflist"), list.to_string()).unwrap();
 }
 
+/// Writes containerd's settings. `folder`: what stays; `run`: what goes with a reboot.
+pub fn configure(folder: &Path, run: &Path) {
+    let text = format!(
+        "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
+         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"localhost/pause:1\"\n\
+         restrict_oom_score_adj = true\ndisable_apparmor = true\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = {:?}\nconf_dir = {:?}\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"native\"\n",
+        folder.join("root"),
+        run.join("state"),
+        run.join("containerd.sock"),
+        folder.join("cni/bin"),
+        folder.join("cni/net.d"),
+    );
+    std::fs::write(folder.join("config.toml"), text).unwrap();
+}
+
 impl Containerd {
     pub fn start(folder: PathBuf) -> Self {
-        let inside = |name: &str| folder.join(name).display().to_string();
-        let text = format!(
-            "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
-             [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"localhost/pause:1\"\n\
-             restrict_oom_score_adj = true\ndisable_apparmor = true\n\
-             [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = {:?}\nconf_dir = {:?}\n\
-             [plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"native\"\n",
-            inside("root"),
-            inside("state"),
-            inside("containerd.sock"),
-            inside("cni/bin"),
-            inside("cni/net.d"),
-        );
-        std::fs::write(folder.join("config.toml"), text).unwrap();
+        configure(&folder, &folder);
         let daemon = Self::launch(&folder);
         let containerd = Self { folder, daemon };
         containerd.until_served();

@@ -2,10 +2,12 @@
 //! the runtime and kills of netvmd. Each test first runs the commands of its how-to. They run for `./dev
 //! check-release`, which sets `NETVM_TEST_RUNTIMES`.
 
+mod cnitool;
 mod containerd;
 mod cri;
 mod docker;
 mod podman;
+mod reboot;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,6 +28,13 @@ fn lacks(tools: &[&str]) -> bool {
     }
     let tool = tools.iter().find(|tool| !crate::net::succeeds(tool));
     tool.inspect(|tool| println!("SKIP: `{tool}` does not work here")).is_some()
+}
+
+/// A program that `./dev check-release` builds, as Debian does not have it.
+fn built(name: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    target.join("guest").join(name).join("bin").join(name)
 }
 
 /// netvmd with the configuration of a how-to, and folders of which nothing stays.
@@ -102,7 +111,8 @@ impl Routed {
     /// Checks the traffic between a server `web`, a container `app` that the rule is for, and `other`.
     fn check_traffic(&self, web: &str, exec: impl Fn(&str, &str) -> Output) {
         let get = format!("/bin/busybox timeout 3 /bin/busybox wget -q -O - http://{web}:8080/");
-        let is_served = || exec("other", &get).stdout == b"hello";
+        // crictl adds line ends.
+        let is_served = || exec("other", &get).stdout.trim_ascii() == b"hello";
         assert!(within(LIMIT, is_served), "{:?} {}", exec("other", &get), self.net.log());
         let ping = exec("app", &format!("/bin/busybox ping -c 1 -W 3 {web}"));
         assert!(ping.status.success(), "{ping:?}");
