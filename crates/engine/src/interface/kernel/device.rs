@@ -117,6 +117,12 @@ impl KernelDevice {
         };
         self.places.iter_mut().take(wanted).map_while(|place| is_full(place).then_some(())).count()
     }
+
+    /// Gives back the buffers of all places. Each may hold 64 KB: idle ports of many containers would leave none to the
+    /// others.
+    fn give_back(&mut self) {
+        self.places.iter_mut().for_each(Batch::clear);
+    }
 }
 
 /// The packet of `length` bytes that was received into the buffers of a place. Copies a short packet from the large
@@ -188,7 +194,7 @@ impl Device for KernelDevice {
             // Without free buffers the kernel keeps its packets.
             let places = self.refill(memory, self.depth.min(left));
             if places == 0 {
-                return;
+                return self.give_back();
             }
             for place in &self.places[..places] {
                 self.incoming.push(place.as_slice().iter().map(|buffer| iovec(buffer.room())));
@@ -209,7 +215,7 @@ impl Device for KernelDevice {
             self.depth = if used == self.depth { 2 * used } else { used.max(1) }.min(MAX_RECEIVED);
             if used < places {
                 self.was_empty = true;
-                return;
+                return self.give_back();
             }
             left -= used;
         }
@@ -267,7 +273,7 @@ impl Device for KernelDevice {
     }
 
     fn use_memory(&mut self, memory: &Arc<Memory>) {
-        self.places.iter_mut().for_each(Batch::clear);
+        self.give_back();
         self.memory = Arc::clone(memory);
     }
 }
