@@ -101,12 +101,20 @@ fn containers_of_docker_come_and_go_with_ports_and_rules() {
     docker.good("rm -f web db other");
     assert!(routed.net.ports().is_empty(), "{:?}", routed.net.ports());
     docker.good("run -d --name web --network shop -p 8080:8080 localhost/busybox:1 /bin/busybox httpd -f -p 8080 -h /www");
-    for name in ["app", "other"] {
-        let option = format!("name=shop,driver-opt=netvm.label.app={name},driver-opt=netvm.name={name}");
+    // A label of the endpoint, and a label of the container.
+    for (name, options) in
+        [("other", "name=shop,driver-opt=netvm.label.app=other"), ("app", "shop --label app=app")]
+    {
         docker.good(&format!(
-            "run -d --name {name} --network {option} localhost/busybox:1 /bin/busybox sleep 600"
+            "run -d --name {name} --network {options} localhost/busybox:1 /bin/busybox sleep 600"
         ));
     }
+    // It comes from Docker's API, once the container runs.
+    let until_labelled = |routed: &Routed| {
+        let has_label = || routed.net.ports().iter().any(|port| port.contains(r#"app = \"app\""#));
+        assert!(within(LIMIT, has_label), "{:?}", routed.net.ports());
+    };
+    until_labelled(&routed);
     let address = "inspect -f {{.NetworkSettings.Networks.shop.IPAddress}} web";
     let web = docker.good(address);
     routed.until_published("at first");
@@ -117,6 +125,7 @@ fn containers_of_docker_come_and_go_with_ports_and_rules() {
     routed.until_published("after a kill of netvmd");
     driver.restart(&routed.net);
     docker.good("restart -t 0 app");
+    until_labelled(&routed);
     let web = docker.good(address);
     routed.check_traffic(&web, |name, command| docker.run(&format!("exec {name} {command}")));
     assert_eq!(routed.net.ports().len(), 3);

@@ -1,5 +1,5 @@
-//! Names of containers. Docker's requests to a driver have no name and no image of the container: Docker's API has
-//! them, once the container runs.
+//! Names and labels of containers. Docker's requests to a driver have no name, image and labels of the container:
+//! Docker's API has them, once the container runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +26,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first interval between questions, and the longest.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Longest value of a label.
+/// Longest key and longest value of a label.
 const LABEL_BYTES: usize = 128;
+/// Most labels of a container: ports have 32, of which some are left to the driver's options.
+const MAX_LABELS: usize = 16;
 
 /// A container, as `GET /containers/json` has it.
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +37,7 @@ const LABEL_BYTES: usize = 128;
 struct Container {
     names: Vec<String>,
     image: String,
+    labels: BTreeMap<String, String>,
     network_settings: Settings,
 }
 
@@ -53,14 +56,18 @@ struct Place {
 }
 
 impl Container {
-    /// Its labels: its name, and that of its image. What cannot be a label is left out.
+    /// Its labels, its name, and that of its image. What cannot be a label of a port is left out.
     fn labels(&self) -> BTreeMap<String, String> {
+        let is_word =
+            |text: &str| text.len() <= LABEL_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_key = |key: &str| !key.is_empty() && !key.contains('=') && is_word(key);
+        let labels = self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let labels = labels.filter(|(key, value)| is_key(key) && is_word(value)).take(MAX_LABELS);
         let name = self.names.first().map(|name| name.trim_start_matches('/')).unwrap_or_default();
-        let all = [("container", name), ("image", self.image.as_str())];
-        let is_value = |(_, text): &(&str, &str)| {
-            (1..=LABEL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-        };
-        all.into_iter().filter(is_value).map(|(key, text)| (key.to_owned(), text.to_owned())).collect()
+        let names = [("container", name), ("image", self.image.as_str())];
+        let names = names.into_iter().filter(|(_, text)| !text.is_empty() && is_word(text));
+        // The last one of a key stays.
+        labels.chain(names).map(|(key, text)| (key.to_owned(), text.to_owned())).collect()
     }
 }
 
@@ -111,4 +118,27 @@ async fn containers(docker: &Path, network: &str) -> Option<Vec<Container>> {
     let answer = timeout(ANSWER_TIMEOUT, exchange).await.ok().flatten();
     connection.abort();
     serde_json::from_slice(&answer?.to_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_those_that_a_port_can_have() {
+        let mut text = serde_json::json!({
+            "Names": ["/web"], "Image": "busybox",
+            "Labels": { "app": "web", "image": "other", "note": "two words", "": "x", "a=b": "c", "empty": "" },
+        });
+        let of =
+            |text: &serde_json::Value| serde_json::from_value::<Container>(text.clone()).unwrap().labels();
+        let pairs = [("app", "web"), ("container", "web"), ("empty", ""), ("image", "busybox")];
+        assert_eq!(of(&text), pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        for number in 0..100 {
+            text["Labels"][format!("l{number}")] = "x".into();
+        }
+        text["Labels"]["long"] = "x".repeat(LABEL_BYTES + 1).into();
+        // `image` is one of the most, and `container` comes besides.
+        assert_eq!(of(&text).len(), MAX_LABELS + 1);
+    }
 }
