@@ -84,8 +84,7 @@ fn moves_by_virsh(image: &Image, libvirts: [&Libvirt; 2]) -> Result<(), Crashed>
     let [here, there] = libvirts;
     let folder = &image.folder;
     let site = Site::new();
-    let [a, b] =
-        site.servers.each_ref().map(|server| Server::start(server, "connections = { pick_up = false }\n"));
+    let [a, b] = Server::start_both(&site, "connections = { pick_up = false }\n");
     let mut guest = ByVirsh { image: &folder.0, servers: [&a, &b], libvirts };
     let xml = guest.file("here.xml", &domain(&folder.0, &a.socket));
     here.virsh(&["define", xml.to_str().unwrap()]);

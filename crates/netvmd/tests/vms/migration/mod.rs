@@ -26,7 +26,7 @@ use traffic::{Connections, Datagrams, send_datagrams};
 pub const PAGE: &str = include_str!("../../../../../docs/how-to/move-a-guest.md");
 
 /// Connections at a time, unless a test takes as many as this variable says.
-const CONNECTIONS: usize = 40;
+const CONNECTIONS: usize = 20;
 const WANTED: &str = "NETVM_TEST_CONNECTIONS";
 
 /// A client and two servers on one wire, which is a bridge of the kernel.
@@ -87,6 +87,14 @@ impl Server {
         let mut daemon = Daemon::launch_as(command, folder, &text);
         daemon.await_log("serves its API on");
         Self { daemon, socket }
+    }
+
+    /// Both of a site, which start at the same time.
+    fn start_both(site: &Site, keys: &str) -> [Self; 2] {
+        std::thread::scope(|scope| {
+            let starts = site.servers.each_ref().map(|server| scope.spawn(|| Self::start(server, keys)));
+            starts.map(|start| start.join().unwrap())
+        })
     }
 
     fn port(&self) -> PortInfo {
@@ -234,12 +242,12 @@ fn once_more(test: impl Fn(u32) -> Result<(), Crashed>) {
 
 fn moves_with_connections_and_rules(image: &Image, attempt: u32) -> Result<(), Crashed> {
     let site = Site::new();
-    let [a, b] =
-        site.servers.each_ref().map(|server| Server::start(server, "connections = { pick_up = false }\n"));
+    let [a, b] = Server::start_both(&site, "connections = { pick_up = false }\n");
     let folder: &Path = &image.folder.0;
     let mut from = Qemu::start(folder, &format!("from{attempt}"), &a.net(""), End::First);
-    prepare(&mut from.shell());
+    // It waits while the guest boots.
     let mut to = Qemu::start(folder, &format!("to{attempt}"), &b.net(""), End::Second);
+    prepare(&mut from.shell());
     let count = std::env::var(WANTED).map_or(CONNECTIONS, |number| number.parse().unwrap());
     let before = || assert!(a.hand_over(&b) >= count as u64);
     let moved = move_guest(&site.client, count, &mut ByQmp { qemus: [&mut from, &mut to], before })?;
@@ -258,8 +266,11 @@ fn moves_with_connections_and_rules(image: &Image, attempt: u32) -> Result<(), C
     }));
     assert!(!site.client.output("busybox nc -w 1 10.9.0.2 23").status.success());
     shell.must("ip addr add 10.9.0.3/24 dev eth0");
-    assert_ne!(shell.run("ping -c 1 -W 1 -I 10.9.0.3 10.9.0.1").1, 0);
-    assert!(b.daemon.stats().drops.ports["guest"]["spoofed"] > 0);
+    shell.must("(ping -c 3 -I 10.9.0.3 10.9.0.1 >/dev/null) & true");
+    let spoofed = |daemon: &Daemon| {
+        daemon.stats().drops.ports.get("guest").and_then(|drops| drops.get("spoofed")).copied()
+    };
+    b.daemon.until("the guard drops its packets", |daemon| spoofed(daemon) > Some(0));
     Ok(())
 }
 
@@ -284,7 +295,7 @@ fn move_with_tap(image: &Image, round: u32) -> Result<Moved, Crashed> {
 /// Moves a guest from port to port, with its connections.
 fn move_between_ports(image: &Image, name: &str, card: &'static str) -> Result<Moved, Crashed> {
     let site = Site::new();
-    let [a, b] = site.servers.each_ref().map(|server| Server::start(server, ""));
+    let [a, b] = Server::start_both(&site, "");
     let mut from = Qemu::start(&image.folder.0, &format!("{name}-from"), &a.net(card), End::First);
     prepare(&mut from.shell());
     let mut to = Qemu::start(&image.folder.0, &format!("{name}-to"), &b.net(card), End::Second);
