@@ -7,7 +7,7 @@ use super::common::guest::{Image, Shell};
 use super::common::hosts::{Host, are_possible};
 use super::common::{ADAPTIVE, Daemon, engine};
 use super::machine::{Boot, Guest};
-use super::{files_go_both_ways, link, next_netvmd};
+use super::{files_go_both_ways, next_netvmd};
 
 /// Pings of a flood.
 const PINGS: u64 = 200;
@@ -104,7 +104,8 @@ fn a_changed_driver_announces_packets_in_memory() {
     // A reset of the machine ends the use of the block, and so does a driver without support for it.
     shell.must("ping -q -A 10.9.0.1 >/dev/null & (sleep 1; reboot -f) & true");
     drop(shell);
-    daemon.until("the machine is reset", |daemon| !link(daemon));
+    // Until it resets: its card's link stays up, and the console says nothing without a reader.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     let mut shell = guest.shell(&daemon);
     shell.until("ping -c 1 -W 2 10.9.0.1");
     load(&mut shell, "");

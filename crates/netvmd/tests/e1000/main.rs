@@ -207,7 +207,8 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     shell.must("ping -q -A 10.9.0.1 >/dev/null & (sleep 1; reboot -f) & true");
     // QEMU serves one connection to the console.
     drop(shell);
-    daemon.until("the machine is reset", |daemon| !link(daemon));
+    // Until it resets: its card's link stays up, and the console says nothing without a reader.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     let mut shell = guest.shell(&daemon);
     shell.until("ping -c 1 -W 2 10.9.0.1");
 
