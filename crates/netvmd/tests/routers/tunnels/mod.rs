@@ -132,7 +132,7 @@ fn a_router_has_an_address_in_a_tunnel_on_another_port() {
     if !are_possible() {
         return;
     }
-    let net = Net::new('x', &V4);
+    let net = Net::new('7', &V4);
     net.peer.ip("link delete vx");
     net.peer.ip(&format!(
         "link add vx type vxlan id 100 local {} remote {} dstport 4790 dev eth0",
@@ -142,9 +142,9 @@ fn a_router_has_an_address_in_a_tunnel_on_another_port() {
     net.peer.ip(&format!("address add {KERNEL}/24 dev vx"));
     net.peer.ip("route add 10.9.0.0/24 via 10.5.0.9");
     let inside = Net {
-        container: Host::bare("xi"),
-        peer: Host::bare("xj"),
-        router: format!("xr{}", std::process::id()),
+        container: Host::bare("7i"),
+        peer: Host::bare("7j"),
+        router: format!("7r{}", std::process::id()),
     };
     let text = net.config("af_packet", &V4);
     let text = text.replace(
