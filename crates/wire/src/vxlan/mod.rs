@@ -7,12 +7,14 @@
 //! [`Outer`] writes the headers from the IP header on, [`datagram`] and [`vni`] read them. ECN follows RFC 6040.
 
 mod ecn;
+mod template;
 #[cfg(test)]
 mod tests;
 
 use crate::checksum::{Sum, fold, internet_checksum, pseudo_header_sum};
 use crate::{Address, IpProto};
 pub use ecn::{TosPlace, decapsulated_tos};
+pub use template::Template;
 
 /// The UDP port of VXLAN (IANA).
 pub const UDP_PORT: u16 = 4789;

@@ -55,6 +55,19 @@ proptest! {
     }
 
     #[test]
+    fn a_template_writes_what_every_packet_has(
+        own: [u8; 4], number in 0u32..=Vni::MAX, tos: u8, ttl: u8, port: u16, may_fragment: bool, inner: u16,
+    ) {
+        let outer = Outer { ttl, may_fragment, source: crate::Address::from_v4_octets(own), ..outer(false, number) };
+        let template = Template::new(&outer).unwrap();
+        let mut headers = [0; V4_HEADERS];
+        let outer = Outer { tos, ports: [port, UDP_PORT], ..outer };
+        let length = outer.write(inner.into(), &mut headers);
+        prop_assert_eq!(template.with(tos, port, inner), length.map(|_| headers));
+        prop_assert!(Template::new(&self::outer(true, number)).is_none());
+    }
+
+    #[test]
     fn a_part_of_a_segment_has_the_headers_of_a_packet_of_its_own(
         v6: bool, n in 0usize..40, payload in prop::collection::vec(any::<u8>(), 1..1400),
     ) {

@@ -7,14 +7,15 @@
 //! does this router over several next hops.
 //!
 //! Cost: a route lookup for each burst and VTEP; for each packet the key of the flow, a hash, and 50 bytes before it.
-//! With several VTEPs a lookup of the destination, and for floods a copy for each VTEP but the last.
+//! With several VTEPs a lookup of the destination, and for floods a copy for each VTEP but the last. Whole packets of
+//! TCP and UDP over IPv4, to a VTEP of IPv4 by one next hop, get headers that are made once for a burst ([`Common`]).
 
 use dpdk::{Mbuf, PortNumber, Unfinished};
 use netvm_router::{NextHop, NextHopId, Tables};
 use netvm_wire::neighbour::Message;
 use netvm_wire::partial::transport;
-use netvm_wire::vxlan::{Outer, TosPlace, V6_HEADERS, set_checksum, source_port};
-use netvm_wire::{Address, EtherType, FlowKey, Fragment, MacAddr};
+use netvm_wire::vxlan::{Outer, Template, TosPlace, V4_HEADERS, V6_HEADERS, set_checksum, source_port};
+use netvm_wire::{Address, EtherType, FiveTuple, FlowKey, Fragment, IpProto, MacAddr};
 
 use super::neighbours::{self, Outcome};
 use super::tunnel_of;
@@ -99,8 +100,10 @@ pub(crate) fn encapsulate(burst: &mut Dispatch<'_>, to: ToVtep) -> Step {
     let Some(remote) = tunnel.remotes.get(usize::from(remote)).map(|vtep| vtep.address) else { return lost };
     let next_hop = path.tables.next_hop(route_to(&path.tables, remote));
     let way = Way { path, tunnel, remote, next_hop };
+    let common = way.common();
     for (next, mbuf) in split.nexts.iter_mut().zip(batch.as_mut_slice()) {
-        *next = match way.encapsulate(mbuf) {
+        let plain = common.as_ref().and_then(|common| common.encapsulate(tunnel, mbuf));
+        *next = match plain.map_or_else(|| way.encapsulate(mbuf), Ok) {
             Ok(out) => {
                 let sent = counters_of(out, &dp.counters);
                 sent.tx_packets.add(1);
@@ -148,6 +151,30 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
+    /// The headers, but for what differs from packet to packet.
+    fn outer(&self) -> Outer {
+        let Self { tunnel, remote, .. } = *self;
+        Outer {
+            source: tunnel.local,
+            destination: remote,
+            ports: [0, tunnel.udp_port],
+            vni: tunnel.vni,
+            tos: 0,
+            ttl: tunnel.ttl,
+            may_fragment: tunnel.may_fragment,
+        }
+    }
+
+    /// What its packets have in common, if they leave by one untagged link over IPv4.
+    fn common(&self) -> Option<Common<'a>> {
+        let NextHop::Via(hop) = self.next_hop else { return None };
+        let out = self.path.interface(hop.interface).filter(|out| out.vlan.is_none())?;
+        let template = Template::new(&self.outer())?;
+        let mut link = [0; ETHERNET];
+        write_link(&mut link, out, LinkTo { mac: hop.mac, is_v4: true });
+        Some(Common { link, template, out, longest: self.tunnel.longest(out.mtu(true)) })
+    }
+
     /// Puts the headers before a packet. Returns the interface that it leaves by.
     fn encapsulate(&self, mbuf: &mut Mbuf) -> Result<&'a InterfacePath, Unsent> {
         let Self { path, tunnel, remote, next_hop } = *self;
@@ -169,13 +196,9 @@ impl<'a> Way<'a> {
         }
         let tos = TosPlace::of(front).map_or(0, |place| place.get(front));
         let outer = Outer {
-            source: tunnel.local,
-            destination: remote,
             ports: [source_port(hash), tunnel.udp_port],
-            vni: tunnel.vni,
-            tos: tunnel.dscp.map_or(tos, |dscp| dscp << 2 | tos & 3),
-            ttl: tunnel.ttl,
-            may_fragment: tunnel.may_fragment,
+            tos: outer_tos(tunnel, tos),
+            ..self.outer()
         };
         let mut headers = [0; MAX_OUTER + FRONT];
         let l2 = write_link(&mut headers, out, LinkTo { mac: hop.mac, is_v4: remote.is_v4() });
@@ -192,6 +215,66 @@ impl<'a> Way<'a> {
         mbuf.set_port(PortNumber(tunnel.port.0));
         Ok(out)
     }
+}
+
+/// DSCP and ECN of an outer packet.
+fn outer_tos(tunnel: &Tunnel, inner: u8) -> u8 {
+    tunnel.dscp.map_or(inner, |dscp| dscp << 2 | inner & 3)
+}
+
+/// What the packets of a burst to one VTEP have in common.
+struct Common<'a> {
+    link: [u8; ETHERNET],
+    template: Template,
+    out: &'a InterfacePath,
+    /// Longest inner frame.
+    longest: u32,
+}
+
+impl<'a> Common<'a> {
+    /// Puts the headers before a whole packet of TCP or UDP over IPv4, without tags and pending offloads, that is not
+    /// too long; the same as [`Way::encapsulate`], which is for all others.
+    #[inline(always)]
+    fn encapsulate(&self, tunnel: &Tunnel, mbuf: &mut Mbuf) -> Option<&'a InterfacePath> {
+        let mut line = [0; LINE];
+        if !mbuf.is_plain() || mbuf.copy_first(&mut line) < END_OF_PORTS {
+            return None;
+        }
+        let tuple = plain_tuple(&line)?;
+        let length =
+            u16::try_from(mbuf.pkt_len()).ok().filter(|length| u32::from(*length) <= self.longest)?;
+        let port = source_port(source_hasher().plain(&tuple));
+        let headers = self.template.with(outer_tos(tunnel, line[15]), port, length)?;
+        let mut front = [0; ETHERNET + V4_HEADERS];
+        front[..ETHERNET].copy_from_slice(&self.link);
+        front[ETHERNET..].copy_from_slice(&headers);
+        mbuf.replace_front(0, &front).ok()?;
+        mark::keep_queue(mbuf);
+        mbuf.set_port(PortNumber(tunnel.port.0));
+        Some(self.out)
+    }
+}
+
+/// Where the ports of [`plain_tuple`] end.
+const END_OF_PORTS: usize = ETHERNET + 24;
+
+/// The flow of a packet of TCP or UDP over IPv4 that has no tags, no options and all its parts.
+#[inline(always)]
+fn plain_tuple(line: &[u8; LINE]) -> Option<FiveTuple> {
+    let is_plain = line[12..15] == [8, 0, 0x45] && line[20] & 0x3f == 0 && line[21] == 0;
+    let protocol = IpProto(line[23]);
+    if !is_plain || !matches!(protocol, IpProto::TCP | IpProto::UDP) {
+        return None;
+    }
+    let address = |at: usize| Address::from_v4_octets([line[at], line[at + 1], line[at + 2], line[at + 3]]);
+    let port = |at: usize| u16::from_be_bytes([line[at], line[at + 1]]);
+    Some(FiveTuple {
+        source: address(26),
+        destination: address(30),
+        source_port: port(34),
+        destination_port: port(36),
+        protocol,
+    })
 }
 
 /// Where a packet goes on its link.

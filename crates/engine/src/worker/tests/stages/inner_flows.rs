@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netvm_wire::EtherType;
+use netvm_wire::{EtherType, TcpFlags};
 
 use super::tunnels::{INSIDE, WAN, config, inner, opened, outer, rig, servers};
 
@@ -49,4 +49,27 @@ fn fragments_of_a_datagram_share_a_source_port() {
         }
         rig.assert_nothing_leaked();
     }
+}
+
+/// A whole packet, one whose checksum is unfinished, and a segment get their headers by different code.
+#[test]
+fn all_packets_of_a_flow_have_its_source_port() {
+    let mut rig = rig(config(false, 1));
+    let mut ports = BTreeSet::new();
+    for flow in 0..20 {
+        let packet = inner(1, 2).tcp(1000 + flow, 80, TcpFlags::ACK).payload(&[7; 150]).to_vec().unwrap();
+        let mut of_flow = BTreeSet::new();
+        for segment_size in [None, Some(500), Some(100)] {
+            rig.wires[INSIDE].lock().unwrap().segment_size = segment_size;
+            rig.receive(INSIDE, &packet);
+            rig.turn();
+            let sent = rig.sent(WAN);
+            assert_eq!(sent.len(), if segment_size == Some(100) { 2 } else { 1 });
+            of_flow.extend(sent.iter().map(|frame| opened(frame).1));
+        }
+        assert_eq!(of_flow.len(), 1, "{of_flow:?}");
+        ports.extend(of_flow);
+    }
+    assert!(ports.len() > 15, "{ports:?}");
+    rig.assert_nothing_leaked();
 }
