@@ -2,14 +2,11 @@
 # ./dev install and ./dev package. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154
 
-# What packages are made with, and what tries them in a fresh root.
+# What packages are made with.
 package_tools=(debhelper dh-python dpkg-dev python3)
-package_test_tools=(mmdebstrap debian-archive-keyring)
 # What is installed besides the programs of the demo, and libnetlib.
 more_programs=(netvm-capture-client netvm-cni netvm-nf-simple-forward netvm-nf-l2-switch netvm-nf-payload-scan netvm-nf-load-balancer)
 package_suites=(bookworm trixie noble)
-# The exit status of `./dev package` when no root of the suite can be made.
-no_root=75
 
 package_usage() {
     cat <<'END'
@@ -104,49 +101,15 @@ pack() {
         die "packing failed, see $1/../packing.log: $(tail -n 20 "$1/../packing.log")"
 }
 
-# find_archive SUITE: sets archive, mmdebstrap's options for the archive of SUITE. Debian 12 has no package with
-# Ubuntu's keys: they come from Ubuntu's, whose content is known. DPDK is in universe there.
-archive=()
-find_archive() {
-    local file=/usr/share/keyrings/ubuntu-archive-keyring.gpg work=$target_dir/package/keyring
-    local name=ubuntu-keyring_2023.11.28.1_all.deb sum=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
-    archive=()
-    [[ $1 == noble ]] || return 0
-    archive=("--components=main,universe")
-    [[ ! -e $file ]] || return 0
-    mkdir -p "$work"
-    if [[ ! -e $work$file ]]; then
-        curl --fail -sS --retry 2 --output "$work/$name" "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring/$name" ||
-            die "cannot get the keys of Ubuntu's archive: is there a network?"
-        sha256sum --check --quiet <<<"$sum  $work/$name" || die "$work/$name is not what it should be: remove it and try again"
-        dpkg-deb --extract "$work/$name" "$work"
-    fi
-    archive+=(--keyring="$(realpath "$work$file")")
-}
-
 # package_in_root SUITE PROFILE VERSION: the same in a fresh root of another suite, with this machine's Rust.
 package_in_root() {
-    local suite=$1 root build home=${CARGO_HOME:-$HOME/.cargo}
+    local suite=$1 root build
     ((EUID == 0)) || die "package --suite makes a root of its own, which takes root"
-    install_missing "${package_test_tools[@]}"
-    find_archive "$suite"
     build=$target_dir/package/$suite
     root=$build.root
-    rm -rf "$root"
-    mkdir -p "$build" "$root.target"
-    # shellcheck disable=SC2016 # mmdebstrap's shell has the root as $1
-    step "fresh root of $suite" mmdebstrap --quiet --variant=apt "${archive[@]}" --aptopt='APT::Install-Recommends "false"' --include=git,ca-certificates \
-        --customize-hook='cp -L /etc/resolv.conf "$1/etc/resolv.conf"' --skip=cleanup/apt "$suite" "$root" </dev/null || return "$no_root"
-    mkdir -p "$root"/{src,cargo,rustup,build}
-    # The mounts end with the namespace.
-    # shellcheck disable=SC2016 # the inner shell's arguments
-    unshare --mount --fork sh -c '
-        root=$1 && mount --make-rprivate / && mount --rbind "$2" "$root/src" && mount --rbind "$3" "$root/cargo" &&
-        mount --rbind "$4" "$root/rustup" && mount --rbind "$5" "$root/build" && mount -t proc proc "$root/proc" &&
-        mount --rbind /dev "$root/dev" && shift 5 &&
-        exec chroot "$root" env -C /src HOME=/root CARGO_HOME=/cargo RUSTUP_HOME=/rustup CARGO_TARGET_DIR=/build "$@"' sh \
-        "$root" "$PWD" "$home" "${RUSTUP_HOME:-$HOME/.rustup}" "$(realpath "$root.target")" \
-        ./dev package --profile "$2" --version "$3" || return
+    mkdir -p "$build"
+    fresh_root "$suite" "$root" git ca-certificates || return "$no_root"
+    in_root "$root" ./dev package --profile "$2" --version "$3" || return
     rm -rf "$build"
     mv "$root.target/package/$suite" "$build"
     rm -rf --one-file-system "$root"
@@ -154,7 +117,7 @@ package_in_root() {
 
 # package_test SUITE LINTIAN: installs the packages in a fresh root, and uses them there.
 package_test() {
-    install_missing "${package_test_tools[@]}"
+    install_missing "${root_tools[@]}"
     ((EUID == 0)) || die "trying the packages in a fresh root takes root"
     find_archive "$1"
     step "packages in a fresh root of $1" env NETVM_MMDEBSTRAP="${archive[*]}" tools/package/test.sh "$1" "$target_dir/package/$1" "$2"

@@ -4,13 +4,13 @@
 # unpack_debian FOLDER "SUITE..." PACKAGE...: unpacks packages, with what they depend on, into FOLDER/root. The last
 # suite is the one that they are taken from. Prints what fails.
 unpack_debian() {
-    local work=$1 mirror=${NETVM_GUEST_MIRROR:-http://deb.debian.org/debian}
+    local work=$1 architecture=${NETVM_UNPACK_ARCHITECTURE:-amd64} mirror=${NETVM_GUEST_MIRROR:-http://deb.debian.org/debian}
     local keys=/usr/share/keyrings/debian-archive-keyring.gpg
     local -a suites
     read -r -a suites <<<"$2"
     shift 2
     local tool name package
-    [[ $(uname -m) == x86_64 ]] || { echo "Debian's packages for x86-64 are unpacked, and this machine is $(uname -m)"; return 1; }
+    [[ $architecture != amd64 || $(uname -m) == x86_64 ]] || { echo "Debian's packages for x86-64 are unpacked, and this machine is $(uname -m)"; return 1; }
     for tool in apt-get dpkg-deb; do
         command -v "$tool" >/dev/null || { echo "$tool is missing"; return 1; }
     done
@@ -34,7 +34,7 @@ Dir::Etc::SourceParts "$work/apt/parts";
 Dir::Etc::Preferences "$work/apt/none";
 Dir::Etc::PreferencesParts "$work/apt/parts";
 APT::Install-Recommends "false";
-APT::Architecture "amd64";
+APT::Architecture "$architecture";
 Acquire::Languages "none";
 Debug::NoLocking "true";
 END
