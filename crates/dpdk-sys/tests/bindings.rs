@@ -75,6 +75,18 @@ fn split(text: &str) -> (BTreeSet<&str>, String) {
     (constants.into_iter().collect(), others.join("\n").trim().to_owned() + "\n")
 }
 
+/// Declarations, in any order: it is that of the headers, which releases of DPDK change.
+fn items(declarations: &str) -> BTreeSet<String> {
+    let mut items: Vec<String> = Vec::new();
+    for line in declarations.lines() {
+        match items.last_mut() {
+            Some(item) if line.starts_with([' ', '}']) => *item += line,
+            _ => items.push(line.to_owned()),
+        }
+    }
+    items.into_iter().collect()
+}
+
 #[test]
 fn declarations_are_those_of_the_headers() {
     let text = generated();
@@ -86,7 +98,7 @@ fn declarations_are_those_of_the_headers() {
         return;
     }
     assert!(
-        written == declarations,
+        items(written) == items(&declarations),
         "src/bindings/mod.rs is not what bindgen makes of the headers now; NETVM_UPDATE_BINDINGS=1 writes it:\n{declarations}"
     );
 }
