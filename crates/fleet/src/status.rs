@@ -12,6 +12,9 @@ pub struct Machine {
     pub id: String,
     /// Its own name, for people.
     pub hostname: String,
+    /// The start of its kernel: /proc/sys/kernel/random/boot_id. Of a copy it is another one.
+    #[serde(default)]
+    pub boot: String,
 }
 
 /// What a host does with the wanted configuration.

@@ -13,7 +13,9 @@ use crate::daemon::kept_number;
 
 /// Identifies a machine (machine-id(5)).
 const MACHINE_ID: &str = "/etc/machine-id";
-/// The same of a machine without that file, in the state directory.
+/// Identifies the start of the kernel (random(4)).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The same as the machine's number, of one without that file, in the state directory.
 const OWN_ID: &str = "machine-id";
 /// How often a reading is repeated that a compaction has outrun.
 const ATTEMPTS: usize = 5;
@@ -38,7 +40,8 @@ pub(super) enum Wanted {
 pub(super) enum Claimed {
     Own,
     Other(Machine),
-    /// Another machine has the same number: this one or that one is a copy.
+    /// Another machine has the same number: this one or that one is a copy. Or this one has started anew, and what it
+    /// reported before is there until its lease ends.
     Copy(Machine),
 }
 
@@ -52,7 +55,9 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(etcd: Etcd, host: HostName, state_dir: &Path) -> Self {
-        Self { etcd, host, machine: Machine { id: machine_id(state_dir), hostname: hostname() } }
+        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
+        let machine = Machine { id: machine_id(state_dir), hostname: hostname(), boot };
+        Self { etcd, host, machine }
     }
 
     /// Takes the name, unless another machine has it.
@@ -70,7 +75,7 @@ impl Source {
         let value =
             |wanted: &str| found.iter().find(|found| found.key == wanted).map(|found| found.value.clone());
         let owner = value(&key).unwrap_or_default();
-        let unknown = || Machine { id: "unknown".to_owned(), hostname: owner.clone() };
+        let unknown = || Machine { id: "unknown".to_owned(), hostname: owner.clone(), boot: String::new() };
         let owner: Machine = serde_json::from_str(&owner).unwrap_or_else(|_| unknown());
         if owner.id != self.machine.id {
             return Ok(Claimed::Other(owner));

@@ -34,8 +34,8 @@ enum Ended {
     Taken { host: String, owner: Machine },
     #[error(
         "host {host} is also machine {} now, whose /etc/machine-id is the same, and this one keeps what it runs: one of them \
-         is a copy: give it a number of its own (rm /etc/machine-id; systemd-machine-id-setup) and another --host",
-        other.hostname
+         is a copy: give it a number of its own (rm /etc/machine-id; systemd-machine-id-setup) and another --host. If this \
+         is that machine, started anew, it goes on within some seconds", other.hostname
     )]
     Copy { host: String, other: Machine },
     #[error("the lease has ended")]

@@ -171,31 +171,29 @@ fn a_copied_machine_is_told_of_the_other_one() {
     let first = etcd.configure("a", &config(20));
     let host = Host::start("a", &etcd.url());
     etcd.until_runs("a", first);
-    // The same number, and another name.
-    let mut command = Command::new("unshare");
-    let script = "echo copied >/proc/sys/kernel/hostname && exec \"$0\" \"$@\"";
-    command.args([
-        "--uts",
-        "sh",
-        "-c",
-        script,
-        env!("CARGO_BIN_EXE_netvmd"),
-        "--host",
-        "a",
-        "--etcd",
-        &etcd.url(),
-    ]);
-    let mut second = Daemon::launch_as(command, Arc::new(Folder::new()), &config_with("own", 20));
-    second.await_log("whose /etc/machine-id is the same");
-    second.await_log("serves its API on");
-    let status: netvm_api::Status = second.get(netvm_api::path::STATUS);
-    let says = |problem: &String| problem.contains("systemd-machine-id-setup");
-    assert!(status.problems.iter().any(says), "{:?}", status.problems);
+    // The same number, and another host name; and a copy that has the host name, too.
+    let rename = "echo copied >/proc/sys/kernel/hostname";
+    let boot_id = "echo 01234567-89ab-cdef-0123-456789abcdef >$NETVM_BOOT && \
+                   mount --bind $NETVM_BOOT /proc/sys/kernel/random/boot_id";
+    for copy in [rename, boot_id] {
+        let folder = Arc::new(Folder::new());
+        let mut command = Command::new("unshare");
+        let script = format!("{copy} && exec \"$0\" \"$@\"");
+        let netvmd = env!("CARGO_BIN_EXE_netvmd");
+        command.args(["--uts", "--mount", "sh", "-c", &script, netvmd, "--host", "a", "--etcd", &etcd.url()]);
+        command.env("NETVM_BOOT", folder.0.join("boot"));
+        let mut second = Daemon::launch_as(command, folder, &config_with("own", 20));
+        second.await_log("whose /etc/machine-id is the same");
+        second.await_log("serves its API on");
+        let status: netvm_api::Status = second.get(netvm_api::path::STATUS);
+        let says = |problem: &String| problem.contains("systemd-machine-id-setup");
+        assert!(status.problems.iter().any(says), "{:?}", status.problems);
+        let rules: netvm_api::PolicyInfo = second.get(netvm_api::path::POLICY);
+        assert!(rules.rules.iter().any(|rule| rule.name == "own"));
+    }
     // The one that was there goes on.
     etcd.until_runs("a", etcd.configure("a", &config_with("two", 20)));
     assert_eq!(host.rules(), ["a", "two"]);
-    let rules: netvm_api::PolicyInfo = second.get(netvm_api::path::POLICY);
-    assert!(rules.rules.iter().any(|rule| rule.name == "own"));
 }
 
 #[test]
