@@ -1,9 +1,11 @@
-//! Ports of the kernel with a queue for each of two workers: connections are spread over both, and every byte is right.
+//! Ports of the kernel. With a queue for each of two workers, connections are spread over both, and every byte is right.
+//! Many that are idle hold no buffers.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use netvm_engine::Engine;
 use netvm_model::{ContainerConfig, EngineConfig, Forward, Host, Idle, PortConfig, PortKind};
 use netvm_policy::PortId;
 
@@ -110,4 +112,55 @@ fn connections_are_spread_over_the_workers_of_a_port() {
             assert!(view.driver.contains("TCP"), "{}", view.driver);
         }
     }
+}
+
+#[test]
+fn idle_ports_of_containers_hold_no_buffers() {
+    const PORTS: u8 = 24;
+    const DATAGRAMS: u64 = 16;
+    let _alone = super::alone();
+    let Some(namespace) = Namespace::new("idle", 1) else {
+        println!("SKIP: `ip netns` does not work here");
+        return;
+    };
+    let config = EngineConfig { idle: Idle::Adaptive, ..EngineConfig::default() };
+    let container = |number: u8| {
+        let config = ContainerConfig {
+            namespace: namespace.name.clone(),
+            interface: format!("e{number}"),
+            addresses: vec![format!("10.79.{number}.1/24").parse().unwrap()],
+            ..ContainerConfig::default()
+        };
+        port(number.into(), &format!("p{number}"), PortKind::Container(config))
+    };
+    let ports = (1..=PORTS).map(container).collect();
+    let mut rig = Rig::new(&config);
+    rig.engine.apply(&Host { engine: config.clone(), ports, ..Host::default() }).unwrap();
+    let sender = namespace.inside(move || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_broadcast(true).unwrap();
+        for number in 1..=PORTS {
+            // Broadcasts ask for no neighbour, and so wait for none.
+            let send = |_| socket.send_to(b"hello", (Ipv4Addr::new(10, 79, number, 255), 9)).map(drop);
+            (0..DATAGRAMS).try_for_each(send).unwrap();
+        }
+    });
+    sender.join().unwrap();
+    let received = |engine: &Engine| {
+        let of = |port: u8| -> u64 {
+            engine.workers().map(|worker| worker.counters.ports[usize::from(port)].rx_packets.get()).sum()
+        };
+        (1..=PORTS).all(|port| of(port) >= DATAGRAMS)
+    };
+    assert!(rig.until(Duration::from_secs(30), received), "not all datagrams arrive");
+    let used = |engine: &Engine| -> u32 {
+        engine
+            .groups()
+            .iter()
+            .flat_map(|group| &group.memories)
+            .map(|memory| memory.buffers - memory.free)
+            .sum()
+    };
+    let is_free = rig.until(Duration::from_secs(10), |engine| used(engine) < u32::from(PORTS));
+    assert!(is_free, "{} buffers are in use", used(&rig.engine));
 }
