@@ -1,5 +1,5 @@
-//! Ports of the kernel. With a queue for each of two workers, connections are spread over both, and every byte is right.
-//! Many that are idle hold no buffers.
+//! Ports of the kernel. With a queue for each of two workers, connections are spread over both, and every byte is
+//! right. Many that are idle hold no buffers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
