@@ -162,7 +162,7 @@ fn what_cannot_be_captured_is_refused_with_a_remedy() {
     if !are_possible() {
         return;
     }
-    let site = Site::new("ce");
+    let site = Site::new("cu");
     let refused = |request: CaptureRequest, status: u16, words: &str| match site.start(&request) {
         Err(SessionError::Client(ClientError::Refused { status: found, error })) => {
             assert_eq!(found, status, "{}", error.message);
