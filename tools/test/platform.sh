@@ -37,10 +37,12 @@ newer_dpdk() {
 # aarch64: tests of crates that need neither DPDK nor calls of the kernel that qemu's user mode lacks; the rest is
 # checked.
 aarch64() {
-    local triple=aarch64-unknown-linux-gnu root=$target_dir/platform/arm64
-    local libraries=$root/root/usr/lib/aarch64-linux-gnu
+    local triple=aarch64-unknown-linux-gnu
     local -a tested=() skipped=()
-    local name
+    local name root libraries
+    # apt takes no relative paths.
+    root=$(realpath -m "$target_dir/platform/arm64")
+    libraries=$root/root/usr/lib/aarch64-linux-gnu
     install_missing gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
     step "Rust for $triple" rustup target add "$triple" </dev/null || return
     if [[ ! -e $libraries/pkgconfig/libdpdk.pc ]]; then
@@ -51,13 +53,10 @@ aarch64() {
     fi
     for name in "${aarch64_packages[@]}"; do tested+=(--package "$name"); done
     for name in "${aarch64_skipped[@]}"; do skipped+=(--skip "$name"); done
-    # shellcheck disable=SC2030,SC2031 # ends with the subshell
     (
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
-        export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
-        PKG_CONFIG_SYSROOT_DIR=$(realpath "$root/root")
-        PKG_CONFIG_LIBDIR=$(realpath "$libraries")/pkgconfig
+        export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$root/root PKG_CONFIG_LIBDIR=$libraries/pkgconfig
         status=0
         step "tests for $triple" cargo test --no-fail-fast --target "$triple" --lib "${tested[@]}" -- "${skipped[@]}" </dev/null || status=1
         step "everything else for $triple" cargo check --workspace --target "$triple" </dev/null || status=1
