@@ -49,6 +49,9 @@ pub struct Followed {
     resync_at: Option<Instant>,
     /// Earliest time of the next resynchronisation.
     not_before: Instant,
+    /// Events were lost, and not all that are queued have been read since. Until then the kernel drops more without
+    /// saying so again (`NETLINK_S_CONGESTED`).
+    is_congested: bool,
     /// When to compare with a dump even without an event.
     compare_at: Instant,
     /// Updates that the engine has not applied yet.
@@ -77,6 +80,7 @@ impl Followed {
             sockets,
             resync_at: Some(now),
             not_before: now,
+            is_congested: false,
             compare_at: now + COMPARISON,
             pending: Arc::default(),
             asked: HashMap::new(),
@@ -128,10 +132,12 @@ impl Followed {
         }
         self.remove_failed();
         match outcome {
-            Ok(ReadOutcome::All | ReadOutcome::More) => {}
+            Ok(ReadOutcome::More) => {}
+            // A dump from before may lack what was lost after it.
+            Ok(ReadOutcome::All) => is_unclear |= std::mem::take(&mut self.is_congested),
             Ok(ReadOutcome::Lost) => {
                 tracing::debug!("router {}: netlink events lost; resynchronising", self.name);
-                is_unclear = true;
+                (self.is_congested, is_unclear) = (true, true);
             }
             Err(error) => {
                 tracing::warn!("router {}: cannot read netlink events: {error}", self.name);
