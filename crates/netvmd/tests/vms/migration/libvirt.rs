@@ -83,7 +83,7 @@ fn a_guest_of_libvirt_moves_to_another_host() {
 fn moves_by_virsh(image: &Image, libvirts: [&Libvirt; 2]) -> Result<(), Crashed> {
     let [here, there] = libvirts;
     let folder = &image.folder;
-    let site = Site::new();
+    let site = Site::new("ml");
     let [a, b] = Server::start_both(&site, "connections = { pick_up = false }\n");
     let mut guest = ByVirsh { image: &folder.0, servers: [&a, &b], libvirts };
     let xml = guest.file("here.xml", &domain(&folder.0, &a.socket));

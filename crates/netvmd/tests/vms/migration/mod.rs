@@ -37,10 +37,11 @@ struct Site {
 }
 
 impl Site {
-    fn new() -> Self {
-        let client = Host::bare("mc");
-        let name = |part: &str| format!("nt{}{part}", std::process::id());
-        let site = Self { client, wire: name("mw"), servers: [name("ma"), name("mb")] };
+    /// `mark` is in the names of each test.
+    fn new(mark: &str) -> Self {
+        let client = Host::bare(&format!("{mark}c"));
+        let name = |part: &str| format!("nt{}{mark}{part}", std::process::id());
+        let site = Self { client, wire: name("w"), servers: [name("a"), name("b")] };
         let wire = &site.wire;
         run(&format!("ip netns add {wire}"));
         run(&format!("ip -n {wire} link add br0 type bridge"));
@@ -241,7 +242,7 @@ fn once_more(test: impl Fn(u32) -> Result<(), Crashed>) {
 }
 
 fn moves_with_connections_and_rules(image: &Image, attempt: u32) -> Result<(), Crashed> {
-    let site = Site::new();
+    let site = Site::new("mm");
     let [a, b] = Server::start_both(&site, "connections = { pick_up = false }\n");
     let folder: &Path = &image.folder.0;
     let mut from = Qemu::start(folder, &format!("from{attempt}"), &a.net(""), End::First);
@@ -276,7 +277,7 @@ fn moves_with_connections_and_rules(image: &Image, attempt: u32) -> Result<(), C
 
 /// Moves a guest on a TAP device of the kernel's bridge.
 fn move_with_tap(image: &Image, round: u32) -> Result<Moved, Crashed> {
-    let site = Site::new();
+    let site = Site::new("mn");
     for server in &site.servers {
         run(&format!("ip -n {server} link add br0 type bridge"));
         run(&format!("ip -n {server} tuntap add tap0 mode tap"));
@@ -294,7 +295,7 @@ fn move_with_tap(image: &Image, round: u32) -> Result<Moved, Crashed> {
 
 /// Moves a guest from port to port, with its connections.
 fn move_between_ports(image: &Image, name: &str, card: &'static str) -> Result<Moved, Crashed> {
-    let site = Site::new();
+    let site = Site::new("mo");
     let [a, b] = Server::start_both(&site, "");
     let mut from = Qemu::start(&image.folder.0, &format!("{name}-from"), &a.net(card), End::First);
     prepare(&mut from.shell());
