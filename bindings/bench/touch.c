@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The NF of `./dev bench bindings` in C: reads the first byte of each packet, and sends it on. */
 #include <netlib.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command touch is the NF of `./dev bench bindings` in Go: it reads the first byte of each packet, and sends it on.
 package main
 

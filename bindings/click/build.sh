@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds Click with FromNetvm and ToNetvm.
 set -eu
 

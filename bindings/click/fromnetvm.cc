@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* FromNetvm: packets of netvm for a Click configuration. */
 
 #include <click/config.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef CLICK_FROMNETVM_HH
 #define CLICK_FROMNETVM_HH
 #include <click/element.hh>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* ToNetvm: packets of a Click configuration for netvm. */
 
 #include <click/config.h>

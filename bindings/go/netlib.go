@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Package netlib lets a Go program be a network function (NF) of netvm, over libnetlib's C ABI. Packets are slices of
 // shared memory: nothing is copied.
 //

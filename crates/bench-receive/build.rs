@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles the XDP program with clang.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles the DPDK peers and the traffic generator, into this program and as a DPDK plug-in for other programs.
 //! dpdk-sys finds and links libdpdk.
 

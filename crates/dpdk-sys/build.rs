@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds libdpdk through pkg-config, compiles the shim, and has the C compiler say the constants that depend on DPDK's
 //! build.
 

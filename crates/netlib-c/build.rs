@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generates `netlib.h`, and sets the soname of the shared library.
 
 use std::error::Error;

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 # shellcheck source=examples/common.sh
 source "${EXAMPLES:-..}/common.sh"

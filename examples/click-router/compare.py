@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Sends packets from left to right, and prints those that arrive, without their Ethernet headers.
 
 usage: compare.py MAC (the router's)"""

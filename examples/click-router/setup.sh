@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds Click, of the tree that CLICK_TREE names, with netvm's elements, in the folder that CLICK_BUILD names.
 set -euo pipefail
 tree=${CLICK_TREE:?must name a source tree of Click, such as a clone of https://github.com/kohler/click}

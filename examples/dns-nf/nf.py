@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A DNS responder: answers queries for the addresses of the names that it knows, by packets that it makes itself."""
 
 import netvm

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command no-telnet is an NF that drops TCP segments to port 23.
 package main
 

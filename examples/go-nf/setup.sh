@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the NF: with libnetlib of this checkout, or with that of the package libnetlib-dev.
 set -euo pipefail
 if [[ -n $NETVM_BIN && -f $NETVM_BIN/netlib.h ]]; then

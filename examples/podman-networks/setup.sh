@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two containers without a network of their own. With Podman or Docker: run with --network none, and inspect for the
 # process.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Port knocking: TCP port 80 opens to a client that has tried port 1234 before."""
 
 import netvm

@@ -1,3 +1,4 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 for name in client server; do ip netns add "$name"; done

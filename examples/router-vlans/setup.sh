@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two hosts, and the cable between the switch and the router.
 set -euo pipefail
 for name in staff server; do ip netns add "$name"; done

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two hosts on one network, each at the other end of a NIC of this machine.
 set -euo pipefail
 # shellcheck source=examples/common.sh

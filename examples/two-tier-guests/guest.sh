@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # What the guests run: `tier` comes from the kernel's command line.
 ip link set lo up

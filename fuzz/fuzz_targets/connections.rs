@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! See [`netvm_fuzz_targets::connections`].
 #![no_main]
 

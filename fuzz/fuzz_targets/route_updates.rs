@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! See [`netvm_fuzz_targets::route_updates`].
 #![no_main]
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An NF in C with the burst API: pushes an 802.1ad tag (service VLAN) on every packet, or pops it. */
 
 #include <netlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An NF in C with the callback API: decrements the TTL of IPv4 packets and drops expired ones. With the names of two
  * ports, it forwards from each to the other; without, packets go to the next hop.

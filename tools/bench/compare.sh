@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev bench compare: a benchmark of this checkout beside the same one of another revision. Sourced by ./dev, which
 # sets target_dir.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A small bootable image for a VM, of the distribution's kernel, busybox and one program: see --help.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A QEMU with a vfio-user client, for machines whose own is older than 10.1: see --help.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Functions of too many arguments in Rust sources: `arguments.py FILE...`.
 
 A function takes at most four arguments besides `self`. A tuple counts as its elements, so it does not hide any. Only a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds comments of more than 120 columns, which no formatter breaks. Rows of tables may be longer.
 
 usage: columns.py FILE...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Links in Markdown files that lead nowhere: `doc_links.py FILE...`.
 
 Checks relative links to files and to headings (GitHub's anchors). Prints `FILE: TARGET` for each that is broken and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev lint: everything that can be checked without running the code. Sourced by ./dev.
 
@@ -15,6 +16,7 @@ lint() {
     check_target_dir
     step "formatting" cargo fmt --all --check </dev/null || failed+=(formatting)
     step "house rules" house_rules || failed+=("house rules")
+    step "licences" licences_are_said || failed+=(licences)
     step "no build output" no_build_output || failed+=("no build output")
     step "retired words" retired_words || failed+=("retired words")
     step "links of the docs" doc_links || failed+=("links of the docs")
@@ -63,7 +65,7 @@ house_rules() {
     mapfile -t sources < <(our_files '*.rs' '*.c' '*.h' '*.sh' '*.py' '*.awk' '*.js' '*.css' '*.html' dev .ci/run)
     for file in "${sources[@]}"; do
         [[ $file != "$generated" ]] || continue
-        lines=$(wc -l <"$file")
+        lines=$(grep -vc 'SPDX-License-Identifier' "$file")
         if ((lines > 400)); then
             printf '%s: %d lines, at most 400: split it\n' "$file" "$lines"
             status=1
@@ -80,6 +82,17 @@ house_rules() {
         printf 'unfinished work above: finish it, or leave it out and say so in the documentation\n'
         status=1
     fi
+    return "$status"
+}
+
+# Each source says its licence in its first two lines (SPDX 3, annex "Using SPDX short identifiers in source files").
+licences_are_said() {
+    local file status=0
+    while read -r file; do
+        [[ $(head -n 2 "$file") != *"SPDX-License-Identifier: Apache-2.0"* ]] || continue
+        printf '%s: no "SPDX-License-Identifier: Apache-2.0" in the first two lines\n' "$file"
+        status=1
+    done < <(our_files '*.rs' '*.c' '*.h' '*.cc' '*.hh' '*.go' '*.sh' '*.py' '*.awk' '*.js' '*.css' '*.html' dev .ci/run)
     return "$status"
 }
 

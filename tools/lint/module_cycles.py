@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Module cycles in Rust sources: `module_cycles.py FOLDER...`.
 
 Each folder is a Rust module, as are the files and folders in it. Two of these depend on each other when the code of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds tests that never run: manifests say `test = false` or `doctest = false` to save building what holds no test.
 
 usage: untested.py MANIFEST...

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs netlib for C below PREFIX: libnetlib.so and libnetlib.a, netlib.h, netlib.pc.
 set -eu
 

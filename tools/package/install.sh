@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what cargo has built: `./dev install` and the packages use it.
 set -euo pipefail
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The part of test.sh that runs in the fresh root, in namespaces of its own, where the packages of /packages are
 # installed. Its argument is when their installation began, in seconds since 1970.
 set -euo pipefail

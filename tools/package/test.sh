@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs netvm's packages in a fresh root, and uses them there: see --help.
 set -euo pipefail
 

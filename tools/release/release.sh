@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev release: what a release consists of, made from the last commit. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154

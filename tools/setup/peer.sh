@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Programs of newer Debian releases, for benchmarks and tests: see --help.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Roots of other suites of Debian and Ubuntu, to build and to test in. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154

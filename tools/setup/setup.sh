@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What building, testing and the demo need on Debian 12, Debian 13 and Ubuntu 24.04. Sourced by ./dev, which sets
 # target_dir.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Studies: experiments with factors and levels, and reports of their results. See docs/how-to/studies.md."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which combinations of levels are measured, and in which order."""
 
 from __future__ import annotations

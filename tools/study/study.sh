@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev study: the study runner of tools/study. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a study from its TOML file, and says what is wrong with the file, where, and what to do."""
 
 from __future__ import annotations

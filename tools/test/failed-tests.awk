@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The names of the tests that libtest says failed: awk -f failed-tests.awk LOG
 #
 # libtest ends the output of a program with two parts headed "failures:": what the tests printed, and then their names.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev fuzz [TARGET] [SECONDS]. Sourced by ./dev. What it finds stays in target-fuzz, out of the checkout's files.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev platform [NAME]: netvm with another DPDK, and on another processor. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands of the README and of the tutorials, as they are written and in their order, in namespaces of its
 own.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Totals of everything that `cargo test` and Python's unittest printed: awk -v count=passed|failed|skipped -f
 # test-summary.awk LOG
 #

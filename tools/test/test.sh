@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # ./dev test: every test there is, and one line of totals at the end. Sourced by ./dev, which sets target_dir.
 # shellcheck disable=SC2154

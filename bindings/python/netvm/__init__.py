@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Network functions for netvm in Python, and a client of netvmd's HTTP API."""
 
 from .abi import (

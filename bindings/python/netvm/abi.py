@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libnetlib's C ABI: see netlib.h, whose names these are."""
 
 import ctypes

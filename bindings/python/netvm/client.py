@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of netvmd's HTTP API on its Unix socket."""
 
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An NF: bursts of packets in shared memory, without a copy."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests an NF without netvmd: the same rings and memory, an engine that does nothing else."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The module in the simulator, and the client against a server of the test."""
 
 import json

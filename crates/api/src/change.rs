@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Plans, changes and errors.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Percent-encoding (RFC 3986, 2.1): for a role in a path, and for a file name in a header, which carries ASCII only.
 
 /// `text` with everything escaped but unreserved characters and those of `plain`.

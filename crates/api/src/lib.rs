@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP/JSON API of netvmd: paths and types for both sides, and a client.
 //!
 //! netvmd serves HTTP/1.1 on a Unix socket ([`DEFAULT_SOCKET`]), whose owner and mode control access. Bodies are JSON

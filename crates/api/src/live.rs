@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that clients add beside the configuration file, one by one.
 
 use std::collections::BTreeMap;

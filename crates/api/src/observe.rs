@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a client sees of a running netvmd: its state, counters, events, flows and packets.
 
 mod capture;

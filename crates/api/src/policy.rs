@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules and their counters, traces of packets, flows, MAC addresses, multicast groups.
 
 mod multicast;

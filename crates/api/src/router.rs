@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers.
 
 use netvm_counters::{INTERFACE, PUNT, ROUTER, TARGET, shown};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The client against a scripted server. This tests the client alone, not netvmd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The protocol by which an NF process attaches to the engine: JSON messages and the file descriptors of the shared
 //! memory, over a Unix socket. The socket has type SOCK_SEQPACKET, so a message is one datagram and its descriptors
 //! arrive with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages on the socket of an attached NF, or in the mailbox of one in a VM: between NFs of a trust group, by way of
 //! netvmd, and from netvmd. Nothing of this is on the packet path. Nobody waits for a receiver: what does not fit into
 //! its socket is lost, and counted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Counts packets, and with MONITOR_FLOW also flows, on an interface; drops every packet.
 //
 // What the passive network appliance of the paper does as a kernel module (Schultz and Crowley, section III-C). The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters that the receiving thread writes and the reporting thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Receives packets by one of the methods that Linux and netvm offer, gives each to a monitor, and drops it.
 //!
 //! `netvm-bench receive` starts it, in a network namespace or in a guest. Ten times a second it prints its counters as

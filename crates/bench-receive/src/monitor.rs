@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Monitors: what the program does with each packet (Schultz and Crowley, section III-E).
 
 use netvm_flowmon::{DLeft, FlowTable, Meter, Settings};

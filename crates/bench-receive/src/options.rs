@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Methods and monitors, as options of this program and of `netvm-bench receive`, which starts it and includes this
 //! file.
 

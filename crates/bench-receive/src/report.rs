@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prints the counters at intervals.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each method, to the packet: in a network namespace, from a packet socket at the other end of a
 //! veth pair.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Writes the test traffic into packets, and passes them to the kernel's network stack as if an interface had received
 // them.
 //

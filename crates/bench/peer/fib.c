@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DPDK's longest-prefix match with the settings that its documentation recommends for full tables: next hops of two
  * bytes, as in netvm, or of four if the tables do not fit otherwise. Memory in small pages, as huge ones may be

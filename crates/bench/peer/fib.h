@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DPDK's rte_fib and rte_fib6 as a peer; see fib.c. */
 #ifndef NETVM_BENCH_FIB_H
 #define NETVM_BENCH_FIB_H

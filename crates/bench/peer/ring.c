@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A peer without an engine: a DPDK program that sends packets to a second thread and back through two rte_rings of mbuf
  * pointers, like openNetVM and DPDK's multi-process examples. It neither checks nor counts packets, and inlines all

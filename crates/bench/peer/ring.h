@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A DPDK program as a peer; see ring.c. */
 #ifndef NETVM_BENCH_RING_H
 #define NETVM_BENCH_RING_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares a benchmark of this build and of another build in alternation: `netvm-bench compare PROGRAM NAME`.
 //!
 //! Each round runs `NAME --json --runs 1` once with either program and gives one ratio for each case that both report.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machine that runs a benchmark: its description for the report, and its cores.
 
 use std::fs;

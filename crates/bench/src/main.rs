@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvm's benchmarks. `netvm-bench NAME [--json] [--quick]`; see `docs/reference/benchmarks.md` for what each
 //! measures.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NFs of the benchmarks: this program in separate processes.
 
 use std::hint::black_box;

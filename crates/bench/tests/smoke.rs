@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Short benchmarks end to end: real engine, real NF process, documented JSON.
 
 use std::process::{Command, Output};

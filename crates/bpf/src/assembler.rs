@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes programs: instructions one after another, and jumps forward to labels.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Instructions of the kernel's BPF machine (RFC 9669).
 
 use std::os::fd::RawFd;

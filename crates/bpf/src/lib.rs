@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `bpf(2)`: programs written as instructions, their maps, and the links that attach them to interfaces.
 //!
 //! netvm's programs are short, so they need neither clang at build time nor an object file at run time. A BPF link

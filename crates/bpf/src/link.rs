@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Links: programs attached to interfaces.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An array with one value, which this process maps: words that programs and the process share.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a worker's cycle counter to the time of day.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a record says, in words: comments in files, and lines of text.
 
 use netvm_api::{CaptureInfo, CaptureInterface};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! libpcap's language for filters, compiled by libpcap to classic BPF. A text that does not compile is pointed at.
 
 use netvm_api::{FilterProgram, MAX_FILTER};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets that an NF had when it ended, as a capture.
 
 use std::collections::BTreeMap;

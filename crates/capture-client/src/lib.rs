@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reader of a packet capture, for `netvm capture` and `netvm-extcap`.
 //!
 //! In come records from the workers' rings, out goes a pcapng file, text, or an interface at which programs listen, on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The compiler of libpcap, by its C functions: a crate that binds all of libpcap costs more to build than the rest
 //! here.
 

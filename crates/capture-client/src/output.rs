@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a capture goes: a pcapng file, several that take turns, a pipe, an interface, or text.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From the workers' rings to the output, in the order of time as far as the rings' heads show it.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A capture that runs: the connection to netvmd, and the workers' rings.
 
 use std::io::{ErrorKind, Read, Write};

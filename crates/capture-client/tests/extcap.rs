@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm-extcap` without a netvmd. With one it is tested by netvmd's tests, which find it built because this test is
 //! here.
 #![allow(clippy::unwrap_used, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What netvmd gives to the reader of a capture, over a Unix stream socket: a message in JSON and the rings' memory.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker and the reader of a packet capture share.
 //!
 //! | part | what it is |

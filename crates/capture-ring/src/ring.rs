@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ring of records in shared memory: a worker writes, a reader in another process reads.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The interpreter against libpcap's own: for expressions that libpcap compiles, and for programs at random.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

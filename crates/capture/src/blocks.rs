@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocks of pcapng for a live capture of many interfaces, appended to memory that the caller writes out.
 //!
 //! [`CaptureWriter`](crate::CaptureWriter) copies files; this writes what a file cannot hold there: an interface for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors that name the file and the position in it.
 
 use std::error::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ethernet headers for captures without them: Linux cooked (what `-i any` captures) and raw IP.
 
 use crate::link_type::LinkType;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames, timestamps and formats of captures.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads and writes captures of Ethernet frames: pcap and pcapng.
 //!
 //! [`CaptureReader`] streams either format, in either byte order and with any timestamp resolution down to nanoseconds.

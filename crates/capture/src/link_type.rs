@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Link types and their names.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes captures of either format.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cost of classification with the generated filter sets, or with files: every packet has a new flow, bursts of 32,
 //! keys in order.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A longest common subsequence of two lists of entries, exact unless entries repeat.
 
 use std::collections::HashMap;

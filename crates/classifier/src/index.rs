@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An index of ordered cubes that is built in microseconds, for changes since rules were compiled: finds the cubes that
 //! may contain a key.
 //!

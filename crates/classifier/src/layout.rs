@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The key layout for `rte_acl`: the protocol in the first byte, then words of four bytes in network order.
 //!
 //! A layout has only the words that rules use. Policies on IPv4 addresses, protocols and ports have the classic key of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the first matching entry for bursts of flow keys, for packets of new flows.
 //!
 //! A policy is a list of entries, each a set of [`Cube`]s; the first entry that contains a key decides.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of a list since it was compiled.
 
 use std::sync::Arc;

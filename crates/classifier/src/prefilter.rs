@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Proves for most packets, by a few header bits, that no entry contains them: the bit vectors of Lakshman and
 //! Stiliadis (SIGCOMM 1998), with a bit for each of 31 groups of cubes instead of each rule.
 //!

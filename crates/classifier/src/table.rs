@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A classifier with fast changes.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The compiled tables of a family.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a thread shares its core. In: how long its yields take. Out: whether to yield, or to sleep.
 //!
 //! Threads that yield to each other take turns within microseconds. But Linux gives a thread that yields nothing until

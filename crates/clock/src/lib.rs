@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clock of the packet path: the processor's cycle counter. [`CoreSharing`] tells from the time that yields take
 //! whether other threads want the core.
 

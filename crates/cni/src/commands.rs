@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands of the specification. Each may be repeated, and goes on where a killed one has stopped.
 //!
 //! | step of ADD | what a kill after it leaves | who takes it away |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the runtime gives: the environment, and the network's configuration on standard input.
 
 use std::path::PathBuf;

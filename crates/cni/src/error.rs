@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors as the CNI specification has them: a code and a message, in JSON on standard output.
 
 use netvm_api::{ApiError, ClientError, Diagnostic, Severity};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The IPAM plug-in: a program that gives a container its addresses. In: its name, and the network's configuration.
 //! Out: addresses, gateways and routes, or its error. One that hangs is killed.
 

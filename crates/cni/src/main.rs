@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm-cni`, a CNI plug-in (version 1.1 of the specification, and older ones back to 0.3): a runtime such as Podman
 //! or containerd runs it for each container that starts or ends, and it adds or removes the container's port of netvmd.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The port of an attachment, as netvmd's configuration writes it.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A record of each attachment, made before its addresses are: so that GC finds what a killed ADD has left.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The result of ADD, in the form of the configuration's version.
 
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors and warnings about the host as a whole. Each check gets the host and the file, whose items are in the same
 //! order.
 

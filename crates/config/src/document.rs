@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A configuration of one file, or of a host's file and the shared fragments that it names.
 
 use netvm_model::Host;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A port that is added to a running host, and the rules that come with it.
 
 use toml::{Table, Value};

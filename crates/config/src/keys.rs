@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The keys of every item, each listed once: its name, the field of [`netvm_model`] that it sets, the form
 //! of its value, and the checks of this key alone.
 

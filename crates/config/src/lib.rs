@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configuration file: the TOML form of the model, errors that name the line and the remedy, and plans of the
 //! changes between two hosts.
 //!

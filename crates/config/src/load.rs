@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From a file to a [`Host`] in three steps: the names are read, then the items, then the host is checked as a whole.
 //! The checks run only if the file has no error so far, as other errors would follow from those.
 

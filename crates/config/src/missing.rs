@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Things that a file names and that this machine does not have or that another program uses. Only the
 //! program that will use them can look them up; this crate knows their positions in the file.
 

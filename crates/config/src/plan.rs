@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Plans: the changes from one host to another, and what each change disturbs.
 //!
 //! Items are compared by name, key by key as in the file; numbers ([`netvm_model::assign_ids`]) do not matter. What a

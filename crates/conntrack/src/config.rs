@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sizes, quotas and time-outs.
 
 /// How connections are tracked.

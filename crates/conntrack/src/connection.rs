@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Connection`]: one entry of the table.
 
 mod status;

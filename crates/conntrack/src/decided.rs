@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the caller has decided on the packets of a connection: a number for each direction, which comes with
 //! [`Tracked::decided`](crate::Tracked::decided) of the next packets.
 

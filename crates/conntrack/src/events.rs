@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happened to connections, for logs: copies, for a bounded queue.
 
 use crate::connection::Connection;

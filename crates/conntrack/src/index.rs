@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A hash index of fixed size: from hashes to numbers, in buckets of a cache line.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: which connection a packet belongs to, and what state it gives the packet.
 //!
 //! ```text

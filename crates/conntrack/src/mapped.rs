@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Mapped`]: what a connection says of its mappings, in a byte, so that it goes along when the connection moves.
 
 /// Which packets from outside reach an end inside by its mapping (RFC 4787 section 5).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of entries: which are free. A table that is set aside once takes one for each new entry.
 
 use netvm_flow_table::{NoMemory, Table};

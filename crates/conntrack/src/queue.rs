@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Queue`]: events that wait until somebody takes them, bounded; [`EventQueue`]: those of connections, as a table
 //! gets it.
 

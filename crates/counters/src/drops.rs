@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why packets are dropped, and what NFs violate. The engine counts every drop under one reason, per port, chain and
 //! NF. Buffers that an NF held when it died are counted as reclaimed instead, because their chains are no longer known.
 

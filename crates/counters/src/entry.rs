@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the tables consist of.
 
 /// The counters of one kind of thing: a port, a chain, a worker.

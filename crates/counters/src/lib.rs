@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counters that users see. Each is one entry of a table, and all that shows it is made of the entry: the word in
 //! which a worker counts, the manager's sums and views, the field of the API's JSON, the metric, the column of the
 //! command line, `netvm explain` and `docs/reference/counters.md`. So a new counter is an entry here, and the code that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tables are made into. Each macro takes what to make, and then the entries.
 
 /// Structs of what workers count: one of words, each with one writer, and one of numbers. The word needs `get`.

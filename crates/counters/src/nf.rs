@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of chains and NFs.
 
 /// What is counted of a chain.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of virtual routers.
 
 /// What is counted of a virtual router.

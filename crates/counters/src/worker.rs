@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of workers, of their flow monitors and connections, and of trust groups.
 
 /// What is counted of a worker.

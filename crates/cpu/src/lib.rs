@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which vector instructions netvm uses. In: the processor, and `NETVM_CPU` of the environment. Out: one [`Level`] for
 //! the whole process, read once.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kills an NF under traffic and measures the recovery.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs netvmd as an operator would: with a configuration file, a run directory and the API.
 
 use std::fs;

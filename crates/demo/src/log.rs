@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The demo's progress output, each line with the time since the start.
 
 use std::io::{IsTerminal, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The demo, for any Linux machine: two network namespaces joined by netvmd with a chain of three NF processes.
 //!
 //! `stage` sets everything up and removes it, `show` is the sequence of steps, `traffic` and `crash` the steps,

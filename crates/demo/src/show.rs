@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sequence of the demo's steps.
 
 use std::io::Write;

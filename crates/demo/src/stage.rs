@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that the demo creates, and the order of its removal.
 
 use std::fs::{self, DirBuilder};

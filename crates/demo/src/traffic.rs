@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The demo's traffic: a download, pings and a forbidden connection, by ordinary programs over the namespaces' kernel
 //! stacks.
 

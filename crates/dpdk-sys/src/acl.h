@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rte_acl: the first of many rules that fits a key, for bursts of keys.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bindings to DPDK for netvm: a few functions of DPDK itself, and a C shim (`shim.h`, `acl.h` and others).
 //!
 //! The shim exists for two reasons. Most of DPDK's packet path is `static inline` and has no symbol to link to; the

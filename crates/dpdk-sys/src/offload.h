@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Offloads of packets from guests and from interfaces of the kernel: partial checksums (virtio), and TCP segments (TSO)
  * and UDP datagrams (USO) to be cut into packets. Such packets have the flags of transmit offloads.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ports and rings of mbufs; see shim.h. */
 #include "shim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parts of DPDK that netvm cannot link to directly or rely on across releases; lib.rs gives the reasons.
  *

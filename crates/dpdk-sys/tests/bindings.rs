@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `src/bindings/mod.rs` and the constants that the C compiler gave are what bindgen reads from the headers of the
 //! installed DPDK.
 

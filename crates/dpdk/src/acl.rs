@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `rte_acl`: classifies bursts of keys by the matching rule of highest priority.
 //!
 //! A key is an array of bytes, its fields in network order:

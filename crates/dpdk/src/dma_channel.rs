@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DMA engines that copy packets to guests (DPDK's dmadev: Intel DSA and IOAT, and others).
 //!
 //! A [`DmaChannel`] is one device for one [`crate::VhostPort`], so a guest that makes its device fail affects no other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's environment abstraction layer (EAL): started once per process, and threads that are registered with it.
 //!
 //! The EAL makes the thread that starts it the main lcore, and pins it. So that the caller's affinity does not change,

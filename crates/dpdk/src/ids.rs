@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Newtypes for port, queue and NUMA node numbers.
 
 netvm_ids::id! {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prevents child processes from inheriting descriptors that DPDK opens.
 //!
 //! DPDK's drivers open packet sockets, /dev/net/tun and VFIO groups without `O_CLOEXEC`, so every child would inherit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A safe wrapper of the parts of DPDK 22.11 to 25.11 that netvm uses.
 //!
 //! | module | contents |

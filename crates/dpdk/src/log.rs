@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures DPDK's log during control calls: DPDK and its drivers log the reason for a failure, and the text becomes
 //! part of the error.
 

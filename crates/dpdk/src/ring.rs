@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `rte_ring` of mbuf pointers with one producer and one consumer.
 //!
 //! DPDK's multi-process applications pass packets by such rings. netvm uses them only in a benchmark, as a peer of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `rte_acl` against a plain scan of its rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `rte_acl` when the EAL is configured without wide registers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Batches: packets are split among them in order, and none is lost or freed twice.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets whose DMA engine has too little room, refuses them, or never finishes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starting the EAL. It starts once per process, so a test that needs a fresh one starts a child: this binary with the
 //! name of an ignored test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A card without its socket and thread, for fuzzing: the caller passes a client's messages.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of a card and its client in a store ([`netvm_fd_store`]), from which another process can go on.
 
 use std::io;

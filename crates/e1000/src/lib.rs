@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Intel 82540EM network cards (e1000) for guests, served over vfio-user.
 //!
 //! QEMU is the client of the vfio-user socket (`-device vfio-user-pci`). It passes the guest's memory as file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The port's thread: accepts a client, and answers its requests until it goes. One client at a time; another one is
 //! refused at once, and noted.
 

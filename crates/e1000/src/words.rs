@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A file in memory, mapped as words that all its processes access atomically.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

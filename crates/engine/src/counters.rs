@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters. Each has one writer, a worker, and any number of readers that never stall it. Those that users see are
 //! entries of the tables of `netvm-counters`. The others are declared here.
 

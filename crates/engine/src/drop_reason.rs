@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Drop reasons and NF violations, which `netvm-counters` lists.
 
 use netvm_wire::Malformed;

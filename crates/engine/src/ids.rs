@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ids that the engine assigns, and those that it shares with the configuration.
 
 pub use netvm_ids::{ChainId, GroupId, PortId, RoleId, RouterId};

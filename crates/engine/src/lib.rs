@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet path: workers, ports, trust groups, chains, and the NFs that attach to them.
 //!
 //! [`Engine`] starts the workers, applies configurations ([`Engine::apply`]), admits NFs ([`Engine::admit`]) and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits that hold for all workers together. Limits of ports, rules and interfaces are in the snapshot, which workers
 //! share.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A link: one worker's two rings with one thread of an NF, and the NF's eventfd.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's view of a region: an mbuf for each buffer, the in-flight table, and the time stamps of captured
 //! packets.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of ports, a bit for each. A port beyond [`MAX_PORTS`] is in none.
 
 use netvm_region::MAX_PORTS;

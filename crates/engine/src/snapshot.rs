@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configuration as workers see it: one immutable snapshot of ports, chains, rules and routers, replaced as a
 //! whole.
 

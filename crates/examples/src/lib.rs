@@ -1,2 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Only tests: see `tests/`.
 #![forbid(unsafe_code)]

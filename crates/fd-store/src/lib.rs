@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A process that keeps open files of netvmd for the netvmd that replaces it. In: files, each with a number, under a
 //! name. Out: the same files, to the process that opens this name next.
 //!

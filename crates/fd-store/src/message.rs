@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages between an owner and the store: those of [`netvm_attach`], with at most one file each.
 
 use std::io;

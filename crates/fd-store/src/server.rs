@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The store's process.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Owners that come and go, and the store's process, which is this program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

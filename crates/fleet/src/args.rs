@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How etcd is reached: options of netvmd and of `netvm fleet`.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Desired state of many hosts in etcd: a client of etcd, the keys that netvmd and `netvm fleet` use, and what hosts
 //! report.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a host reports, as JSON in etcd.
 
 use serde::{Deserialize, Serialize};

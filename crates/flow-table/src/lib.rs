@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parts of bounded tables of flows: [`Table`] and [`Array`], memory that is set aside once, and [`Tags`], which
 //! tell in 16 bytes where a key may be.
 //!

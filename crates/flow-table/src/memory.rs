@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory of a table: allocated and initialised once, never moved.
 
 use std::alloc::{Layout, alloc, dealloc};

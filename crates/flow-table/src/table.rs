@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Table`] and [`Array`]: values by index.
 
 use std::alloc::{Layout, handle_alloc_error};

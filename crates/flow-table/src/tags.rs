@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Eight tags of 16 bits: a cache line has those of four sets.
 
 /// Tags of a set.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cycles per packet from headers to decision: `cargo run --release -p netvm-flow --example flow_rates`.
 //!
 //! Bursts of 32 frames of 64 bytes of random flows are in buffers like those of a packet pool. Every step is timed over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cache: keys in, slots and decisions out.
 
 use netvm_flow_table::{Table, WAYS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The entry of a flow.
 
 use netvm_wire::FlowKey;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The flow cache: exact match on flow keys, bounded, in bursts.
 //!
 //! A worker looks up a burst of keys with [`FlowCache::find`]. It counts hits with [`FlowCache::hit`], which returns

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Size and eviction policy of a cache.
 
 use netvm_flow_table::{NoMemory, WAYS};

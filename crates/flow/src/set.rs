@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of eight tags: 16 bytes that tell in which ways of a set a key may be.
 
 use netvm_flow_table::{Tags, WAYS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends the flows of captures to an IPFIX collector, to try one without traffic:
 //! `cargo run -p netvm-flowmon --example export_capture ipfix:udp:127.0.0.1:9995 in.pcap ...`
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nanoseconds per packet of each table: `cargo run --release -p netvm-flowmon --example table_rates [FLOWS...]`.
 //!
 //! Frames of 60 bytes of random flows among so many, in bursts of 32, parsed and counted; medians of 15 rounds with the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A meter whose table is chosen at run time: one branch a burst.
 
 use netvm_wire::{FlowKey, Headers};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A flow in a table, and the record of it that is exported.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What identifies a flow: the same key for both directions of a conversation.
 
 use std::fmt;

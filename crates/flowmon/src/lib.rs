@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flow monitoring without DPDK: which addresses exchange how much, under which names.
 //!
 //! ```text

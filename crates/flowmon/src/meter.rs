@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts packets by flow, and makes records of flows when their time-outs are over. In: frames, a burst at a time.
 //! Out: records, into a bounded ring that another thread empties.
 //!

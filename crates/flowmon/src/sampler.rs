@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sampling of packets: one in N, at a random place of each N (RFC 5475 section 5.2, stratified).
 
 use netvm_wire::FlowHasher;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tests of this crate share.
 
 use netvm_wire::{FlowHasher, FrameBuilder, MacAddr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Heavy hitters: Space-Saving (Metwally, Agrawal, El Abbadi, Efficient computation of frequent and top-k elements in
 //! data streams, ICDT 2005), with weights. With m counters and a total weight W, each count is at most W / m too high
 //! and never too low, and every key of more than W / m is there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Arbitrary datagrams on the attach socket, with and without descriptors.
 
 use std::io::IoSlice;

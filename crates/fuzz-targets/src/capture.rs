@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Arbitrary capture files; and a client's filter program, with the packets that it is run for.
 
 use std::io::{Cursor, Read};

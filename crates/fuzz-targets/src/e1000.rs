@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The client of an e1000 card's socket and its guest: messages, registers, and rings in guest memory.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fuzzer's bytes as a sequence of numbers. Reads zeroes after the end, so that every input is valid.
 
 pub(crate) struct Input<'a> {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bodies of fuzz targets: they feed everything that a peer can write to the code that reads it.
 //!
 //! A body plays the peer with the fuzzer's bytes and asserts what must hold for any bytes. It reports a failure by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The peer of a memif: messages as a client and as a server, and all that it can write into shared memory.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Route updates in any order, as a routing daemon or its peers cause them, applied to both versions of a router's
 //! tables while a reader may be slow.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configuration and rule files that operators write.
 
 use std::fmt::{Debug, Display};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest's front-end on its vhost-user socket: messages of any kind in any order, with any descriptors.
 
 use std::net::Shutdown;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs every body on valid examples and deterministic mutations.
 //!
 //! `NETVM_FUZZ_CORPUS=DIR` writes the examples to `DIR/BODY`, as a corpus for a fuzzer.

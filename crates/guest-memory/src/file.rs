@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that may hold guest memory.
 
 use std::os::fd::AsFd;

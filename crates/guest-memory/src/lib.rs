@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory that guests share with netvm: which files may hold it, and how they are mapped.
 //!
 //! A worker takes a page fault if a guest's memory has no page yet. If the memory is a file whose pages come from a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parts of files, mapped into this process.
 
 #![allow(unsafe_code, reason = "advises the kernel about a mapping")]

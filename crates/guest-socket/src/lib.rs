@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sockets of guests' network cards (vhost-user, vfio-user) and of programs' memifs. In: a path. Out: connections,
 //! each with its peer.
 //!

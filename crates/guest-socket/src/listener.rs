@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Listens on a path, and accepts.
 //!
 //! When no file descriptor is free, accept(2) fails, and the connection stays in the queue, so that poll(2) reports it

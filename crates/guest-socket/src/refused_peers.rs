@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Peers that were refused, because another one has the socket.
 
 use std::fmt::{self, Display};

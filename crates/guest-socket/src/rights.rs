@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Owner and mode of a socket.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all ports with a thread and a socket share: why one cannot be opened, the thread and its end, and what the
 //! thread reports.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ids: the numbers by which configuration, rules, descriptors, shared memory and counters refer to the same objects.
 //! Limits: how many of each there can be.
 #![forbid(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many objects there can be. Shared memory has room for that many (`netvm-region`), so a change of a limit that it
 //! uses is a change of its layout.
 

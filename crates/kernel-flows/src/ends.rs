@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a port is in the kernel.
 
 /// The interfaces of a port in netvm's namespace.

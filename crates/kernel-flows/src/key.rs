@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What identifies a flow. The layout is that of the program's stack:
 //!
 //! ```text

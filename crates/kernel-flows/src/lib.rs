@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A flow table in the kernel, below netvm's switch: packets of flows that netvm has decided go from container to
 //! container without it.
 //!

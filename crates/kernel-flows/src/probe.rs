@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether this machine can have the table.
 
 use std::os::fd::AsFd;

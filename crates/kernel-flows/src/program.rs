@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs, which run when a packet comes from a container, and when one comes from netvm by a TAP device.
 //!
 //! Whatever the programs do not fully understand is a miss: it costs netvm's time, but no packet goes astray.

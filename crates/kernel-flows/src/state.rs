@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What programs and netvm share beside the flows, in one array:
 //!
 //! ```text

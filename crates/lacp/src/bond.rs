@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The members of a bond: selection (802.1AX-2014, 6.4.14), and frames in and out.
 
 use std::collections::BTreeMap;

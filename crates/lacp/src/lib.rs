@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Link Aggregation Control Protocol of one bond (IEEE 802.1AX-2014, clause 6), without I/O.
 //!
 //! In: link states, frames that members have received, and the time. Out: frames to send, and for each member whether

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One member: the Receive, Periodic and Mux machines (802.1AX-2014, 6.4.12, 6.4.13 and 6.4.15).
 
 use std::time::{Duration, Instant};

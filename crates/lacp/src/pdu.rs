@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! LACPDUs and Markers as frames (802.1AX-2014, 6.4.2.3 and 6.5.3.3).
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared-memory packet interfaces (memif, protocol 2.0) with programs of DPDK, VPP, grout and others.
 //!
 //! Two processes exchange packets through rings in memory that one of them makes. The **server** listens on a Unix

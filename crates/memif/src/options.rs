@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What to serve, and as which side.
 
 use std::path::PathBuf;

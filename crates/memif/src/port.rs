@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A port: a socket, and the thread that serves it.
 
 use std::ops::Deref;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The worker's side of a port. Connections come and go; a worker notices it by one load per burst, and never waits for
 //! the port's thread.
 

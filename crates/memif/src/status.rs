@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The status of a port, and why peers were refused or disconnected.
 
 use netvm_guest_memory::FileError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The port's thread: has the socket, and one peer at a time. As a server it refuses other peers at once, and notes
 //! them; as a client it connects again when its server has gone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is derived from names, and so always the same: MAC addresses and names of devices. Addresses that other
 //! machines see on a network they share are derived from the machine, too.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine as a whole: workers, flow cache, L2 switching, policy memory; and trust groups.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that one netvmd runs, and how its parts are found by number and by name.
 
 use std::borrow::Cow;

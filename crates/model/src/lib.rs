@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The model that netvmd and the engine run. A [`Host`] that `netvm-config` has read is consistent: names are unique,
 //! references resolve, limits hold. Nothing here parses a file.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network functions, and the chains that lead through them.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports, which receive and send packets.
 
 use netvm_ids::{GroupId, PortId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers. A network namespace holds addresses, neighbours and routes; the engine forwards by them.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Words: enums whose values are words in the file and in JSON, each listed once by `words!`; and the known word that
 //! is nearest to an unknown one ("did you mean").
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An attached NF: from netlib_attach() to netlib_detach().
 
 use std::ffi::c_int;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The burst API: receives a burst, takes its verdicts, sends it.
 
 use std::ffi::c_int;

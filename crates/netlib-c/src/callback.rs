@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The callback API: netlib calls a C function on every packet, and runs the loop.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The endpoints of an NF's threads: the burst that each holds, names and counters.
 
 pub mod messages;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netlib for C: the functions and types of `netlib.h`.
 //!
 //! Panics never cross into C: every function catches them and returns `NETLIB_ERR_PANIC`. A required argument that is

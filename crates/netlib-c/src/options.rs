@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The options of an NF in C. In: `netlib_options`. Out: checked netlib options.
 
 use std::ffi::{CStr, c_char, c_int};

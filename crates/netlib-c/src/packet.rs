@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets and verdicts in C.
 
 use std::ffi::c_int;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator in C: tests an NF without an engine, in the test's own thread. In: packets. Out: the NF's verdicts and
 //! the changed packets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Return codes and their messages.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NF of `docs/how-to/nf-packets.md`, which delays packets. It needs `hold` in its `[[nf]]`. A test compares the
 //! page with this file.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF that reassembles IPv4 packets: the NFs after it see whole packets, with ports. It holds fragments until the
 //! packet is complete; the rest of a packet that does not come within 30 seconds never comes.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attaches to a running engine. In: [`Options`] and the environment. Out: an [`Endpoint`] for each thread of the NF.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};

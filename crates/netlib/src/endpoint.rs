@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The burst API: one thread of an NF. In: descriptors from its rx rings. Out: a [`Burst`] for the NF, and then
 //! descriptors in its tx rings. The callback API ([`crate::run`]) is built on it.
 //!

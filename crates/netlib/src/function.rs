@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The callback API: netlib calls a method of the NF's type on every packet, and runs the loop.
 
 use std::thread;

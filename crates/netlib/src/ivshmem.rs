@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the engine's memories from within a VM. They are PCI devices there (QEMU's `ivshmem-plain`) and need no
 //! driver: Linux shows the memory of a device as a file in sysfs. In: this VM's devices. Out: the memories of the NF,
 //! and what wakes its peers.

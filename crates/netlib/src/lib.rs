@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Write a network function (NF) for netvm.
 //!
 //! An NF is a process (or the same program in a VM) that takes packets from rings in shared memory, reads and changes

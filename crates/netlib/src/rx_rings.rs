@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rx rings of an NF thread: one from each worker, and one from each NF thread that precedes it in a chain. Out: a
 //! burst from one ring at a time, round robin. Workers come and go; the thread looks for them with each new table.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all threads of an NF share: the mapped memories, the connection to the engine, and the eventfds that wake
 //! others.
 

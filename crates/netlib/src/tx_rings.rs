@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tx rings of an NF thread: one to each worker, and one to each NF thread that follows it in a chain. In: a burst
 //! with its verdicts. Out: descriptors in these rings.
 //!

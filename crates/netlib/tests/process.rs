@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs in separate processes. The programs are this test binary itself; an environment variable selects the NF.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traffic control (tc(8)) of an interface: discards what it receives.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a network namespace translates addresses: nftables' chains of type `nat`, which `iptables-nft` makes, too.
 
 use std::io;

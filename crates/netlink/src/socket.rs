@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! rtnetlink(7) over plain sockets: requests, dumps and events.
 
 use std::io;

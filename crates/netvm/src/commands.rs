@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands: each sends requests to netvmd or reads a file, and prints the result.
 
 mod access;

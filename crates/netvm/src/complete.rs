@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Completion of names in shells. In: what a user has typed. Out: the names of the running netvmd that fit.
 //!
 //! `netvm completion SHELL` prints a script that asks netvm itself at each completion ([`VARIABLE`]); netvm asks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that the program `netvmd` runs: `replay`, `policy eval`, and the look-ups of `check`.
 
 use std::env;

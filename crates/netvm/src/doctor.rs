@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm doctor`: checks this machine's readiness. It reads kernel files, the files of the API for other machines, and
 //! what etcd and a running netvmd say; it opens a socket and a memfd, and changes nothing.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors of commands, as the user sees them.
 
 mod docker;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Formats numbers, times and labels.
 
 use std::collections::BTreeMap;

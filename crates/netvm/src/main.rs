@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm`: the command-line client of netvmd's API, and tools that need no running netvmd.
 #![forbid(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm new-nf`: creates the project of an NF, which builds, has a test, and runs.
 //!
 //! What it prints as the next steps works as it stands: from a checkout, whose libnetlib is not installed, the steps

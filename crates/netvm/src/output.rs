@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Standard output and error: tables or JSON; colours on terminals only.
 
 use std::borrow::Cow;

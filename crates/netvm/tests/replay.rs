@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm replay` executes `netvmd replay`. In a test binary of its own, because a file open for writing cannot be
 //! executed (ETXTBSY), and other threads that fork inherit the open file.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]

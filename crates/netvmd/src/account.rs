@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Unix users: lookup in the user database by name or number.
 
 use std::ffi::{CStr, CString};

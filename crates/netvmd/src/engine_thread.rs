@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that owns the engine: runs closures that other threads send, and in between the engine's periodic work.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Expedites the kernel's RCU grace periods while many ports open or close.
 //!
 //! The kernel waits for a grace period when it closes a bound AF_XDP socket, and when it attaches or detaches an XDP

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The daemon as a library: it runs the engine on its own thread, starts NFs and VMs in sandboxes, lets other NFs
 //! attach, keeps virtual routers in step with the kernel and serves the HTTP API. The program `netvmd` adds the command
 //! line.

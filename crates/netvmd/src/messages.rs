@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages between NFs of a trust group, and from netvmd to NFs. In: requests of attached NFs, on the threads of their
 //! connections, or of the tasks of VMs. Out: messages in the sockets and mailboxes of others. A sender that sends too
 //! many loses them, and a receiver that reads too slowly does; nobody waits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of rules, labels of ports, and the ends of connections, as users see them.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Helpers for the async runtime: runs long work on other threads, watches descriptors, and locks shared state.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! OpenTelemetry traces of changes: a span for each `apply` and for each of its steps, sent by OTLP over HTTP.
 //!
 //! Off unless the environment names a collector, as in the OpenTelemetry specification: `OTEL_EXPORTER_OTLP_ENDPOINT`

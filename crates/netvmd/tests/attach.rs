@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! External NFs, and standby replicas.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `policy-eval`: a file of headers against a filter set.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TCP between namespaces at once, by every kind of port on an interface of the kernel, with nothing else set.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

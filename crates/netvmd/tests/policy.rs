@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules are added and deleted by the API under full load.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvmd replay`: captures pass chains of real NF processes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

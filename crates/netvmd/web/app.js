@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads netvmd's counters once a second and shows them. Text from netvmd is only ever set as text (textContent), never
 // as HTML: an NF may call its counters anything.
 import { capturer } from "/web/capture.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `netvm capture` as a form: the file that netvmd answers with is saved by the browser.
 import { make, send } from "/web/app.js";
 

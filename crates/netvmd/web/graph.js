@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph: ports on the left, rules, chains with their NFs and routers in the middle, ports again on the right where
 // packets leave. Nodes are made when the configuration changes; a reading only changes texts, widths and classes.
 import { rate } from "/web/app.js";

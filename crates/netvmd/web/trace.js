@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `policy trace` as a form: builds the packet here, and asks netvmd what would happen to it.
 import { ask, make } from "/web/app.js";
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Eventfd notifications between the engine and the NFs and guests that share the eventfds.
 //!
 //! A peer may do anything to an eventfd that it shares. [`Signaller`] wakes the peer without ever blocking on it,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the pending events of an epoll instance.
 
 use std::mem::MaybeUninit;

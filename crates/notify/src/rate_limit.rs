@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bounds the time that a thread spends on waking peers.
 //!
 //! The more threads wait for an eventfd, the longer the kernel takes to signal it. A peer that shares an eventfd can

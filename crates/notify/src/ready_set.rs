@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reports which of many descriptors are readable. In: descriptors, each with a number. Out: the numbers of the
 //! readable ones.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Signals eventfds that peers share, without ever blocking.
 //!
 //! A peer that shares an eventfd can fill its count and set it to blocking mode, at any time. A write then blocks until

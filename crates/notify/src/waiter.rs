@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits for eventfds that peers share. In: eventfds. Out: one readable epoll descriptor for all of them.
 //!
 //! A peer can make thousands of threads wait for an eventfd. A read then takes the kernel as long as waking them all, a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Thousands of threads that wait for an eventfd do not delay the epoll waiter.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

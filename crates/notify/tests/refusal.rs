@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fallback when the kernel gives the process no AIO context. The only test of its process, since it lowers the
 //! limit of descriptors.
 #![allow(clippy::unwrap_used, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Passwords of users of the web page: a file with a line for each user, `NAME:HASH`. The hash is Argon2id's (RFC 9106)
 //! as a string in the PHC format, which has its salt and its cost. Empty lines and lines that begin with `#` count for
 //! nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Expands chains of rules with jumps to one list in which the first match decides.
 //!
 //! A rule of a chain applies to packets that reach the chain and fit. Packets that return from a chain are excluded

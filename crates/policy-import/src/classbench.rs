@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ClassBench filter sets (Taylor and Turner, "ClassBench: A Packet Classification Benchmark", INFOCOM 2005), as
 //! `db_generator` writes them, a rule a line, the first with the highest priority:
 //!

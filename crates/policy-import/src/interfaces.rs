@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Maps interface names in files to ports.
 
 use netvm_policy::PortId;

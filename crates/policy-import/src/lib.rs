@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Imports rules of other systems: [`classbench`] filter sets, [`iptables`] (`iptables-save`) and [`nft`] (`nft -j list
 //! ruleset`), the latter two with what they translate (NAT), and network policies of [`kubernetes`].
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Converts limits to netvm's token buckets.
 
 use super::NoteReason;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symbolic names of numbers in iptables and nftables.
 
 use netvm_wire::{ConnState, TcpFlags};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What statements of files translate connections to, as netvm's actions. In: addresses and ports. Out: an action, or
 //! why there is none.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notes of an import about lines without an exact equivalent.
 
 use std::fmt;

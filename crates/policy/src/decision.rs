@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The combined result of all rules that match a packet.
 
 use netvm_ids::{PortId, QueueId, RuleId};

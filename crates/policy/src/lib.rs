@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The flow policy: an ordered list of rules on flow keys, of which the first match decides.
 //!
 //! - [`Rule`]: a [`Match`] and [`Actions`], as in the configuration. [`Match::fits`] defines a match and [`decide`] an

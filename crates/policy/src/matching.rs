@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The match of a rule.
 
 use netvm_ids::PortId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reference semantics of rules: a linear scan.
 
 use netvm_ids::PortId;

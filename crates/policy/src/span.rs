@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ranges and masks of field values.
 
 /// A range from `first` to `last`, inclusive.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Formats rules on one line.
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fields that rules use, so that the flow cache distinguishes flows by these only.
 
 use netvm_wire::{ConnState, FlowKey, TcpFlags};

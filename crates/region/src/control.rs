@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control memory, shared by the engine and one NF. The engine writes the header and a command; the NF reports epochs
 //! and counters; packets pass in the rings.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The layout of a region. In: the numbers and sizes of buffers and rings. Out: their offsets, checked once; see
 //! [`Geometry`].
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kind of a shared memory, in its first three words. A process knows the kind from the order of the descriptors
 //! that it receives. A VM finds PCI devices, and reads these words to identify them.
 

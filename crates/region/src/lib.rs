@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory that the engine and the NFs of one trust group share.
 //!
 //! Each memory is a sealed memfd; a VM sees the same pages as the memory of an `ivshmem` device. It holds indexes and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sealed memfds and their mappings. In: a size, or a descriptor from a peer. Out: mapped memory that cannot shrink.
 
 use std::ffi::{CString, c_void};

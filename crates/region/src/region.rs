@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A region: the packet memory of one trust group on one NUMA node. In: buffer and ring numbers. Out: their addresses.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

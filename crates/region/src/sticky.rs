@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sticky balancing of flows over replicas. In: a flow's hash. Out: the least occupied replica at the flow's first
 //! packet, and the same replica from then on.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The next-hop table, by which an NF hands packets directly to the next NF. In: the engine's chains and roles. Out:
 //! the destination of a packet that enters a hop or is sent to a role.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The 16-byte descriptor of a packet in a ring.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ring on the heap, for tests and models.
 
 use core::ptr::NonNull;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Single-producer single-consumer rings of packet descriptors in memory that a hostile peer also maps.
 //!
 //! In: 16-byte [`Descriptor`]s from a worker or an NF thread. Out: the same descriptors at the other end of the ring.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ring's shared memory: its header and slots as atomics. In: a free-running index. Out: references to the words of
 //! its slot.
 

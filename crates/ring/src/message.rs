@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control messages from an NF thread to a worker, in descriptors without a packet.
 //!
 //! ```text

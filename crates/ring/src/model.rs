@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! loom models: small runs under every interleaving and reordering that the memory model allows.
 
 use loom::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The two ends of a ring: [`Producer`] and [`Consumer`].
 //!
 //! In: a burst of descriptors. Out: the same descriptors, in order, at the other end. Each end owns one index and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Atomics: the processor's, or loom's under model checking.
 
 #[cfg(not(loom))]

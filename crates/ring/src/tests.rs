@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of descriptors, of the layout of slots, and of the two ends against a plain queue and hostile peers.
 
 use std::collections::VecDeque;

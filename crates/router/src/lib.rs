@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forwarding tables of virtual routers, without DPDK or netlink. The control plane writes them and workers read them.
 //!
 //! - [`Tables`]: the routes of both families, looked up a burst at a time ([`Tables::lookup_v4`],

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory of the tables: buffers that are zero at first. Large ones may use transparent huge pages if the kernel
 //! provides them, so that a lookup in a large table misses the cache only, not the TLB as well.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Next hops of routes.
 
 use netvm_wire::MacAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prefixes of addresses of both families.
 
 use std::fmt::Debug;

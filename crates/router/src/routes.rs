@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The routes of one family in prefix order, from which the tables that lookups read are built.
 
 use std::collections::BTreeMap;

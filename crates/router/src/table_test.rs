@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For tests: compares a family's table with a linear longest-prefix match, through rounds of changes.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One version of a router's forwarding tables.
 
 use netvm_wire::IpNet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Updates that the control plane sends to a router's tables.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two versions of a router's tables: workers read one while the control plane writes the other ("left-right",
 //! Ramalhete and Correia, 2013, with reference counts instead of read indicators).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Loads a table of the size and shape of the Internet's and compares lookups with a second longest-prefix match.
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test")]

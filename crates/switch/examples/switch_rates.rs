@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the forwarding database in cycles per packet, in bursts: learning a known source, looking up a destination,
 //! learning a new source, and refusing one.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forwarding decision: a frame goes out of the port that its destination is behind, or floods its VLAN.
 //!
 //! A [`Bridge`] is immutable and shared by all workers; a new configuration builds a new one. The addresses are in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! L2 switching without DPDK or locks, shared by the engine's workers.
 //!
 //! - [`Fdb`]: the forwarding database, from VLAN and MAC address to port. It learns, ages, and limits how much one port

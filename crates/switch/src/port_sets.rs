@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of ports, one for each port or VLAN of a bridge.
 //!
 //! A set has as many words as the highest port of the bridge needs: one on a small host, 16 on the largest.

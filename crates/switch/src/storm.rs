@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Storm control: limits, by ingress port, on frames that L2 switching floods. In: a frame to flood, by its class. Out:
 //! whether it may be flooded. A loop of links multiplies flooded frames without end; the limits leave the workers time
 //! for others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VLAN modes of ports: which VLAN a received frame belongs to, and whether it is sent with a tag (IEEE 802.1Q-2018
 //! clauses 6.9, 8.6.2 and 8.6.4).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A count of events that restarts every second, shared by all workers.
 
 use crate::TICKS_PER_SECOND;

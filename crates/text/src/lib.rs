@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text of others, for a terminal or a log. In: names, messages and files that an NF, a guest, a sender of packets or
 //! an unknown author has written. Out: the same without characters that control a terminal (U+001B), reverse what
 //! follows (U+202E), or cannot be seen (U+200B), which could make one thing look like another (Unicode TR 36,

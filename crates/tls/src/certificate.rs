@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What netvm reads of a certificate: whom it names, how long it is valid, its fingerprint. TLS checks its signature.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

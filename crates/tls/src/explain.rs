@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors of handshakes in words: what the other side lacks.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Certificates and keys in files (PEM).
 
 use std::fs::{File, Metadata};

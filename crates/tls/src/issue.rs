@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A small certificate authority, for sites that have none: a key and a certificate in a folder. Keys are P-256 and
 //! only their owner may read them. Nothing is overwritten.
 

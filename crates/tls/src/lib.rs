@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Mutual TLS of the remote API: certificates and keys in files, the settings of both sides, and a small CA.
 //!
 //! Only TLS 1.3, without early data and without resumption: every connection proves anew who its client is, and nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of both sides.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Peers that abuse netvmd's sockets.
 
 use std::fs::File;

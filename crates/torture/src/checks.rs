@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must hold during a run and after it.
 
 use std::fs;

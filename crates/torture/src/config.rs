@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configurations of a run: a steady chain that nothing touches, and everything else.
 
 use std::path::Path;

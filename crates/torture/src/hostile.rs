@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that misbehave: processes of this program.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Huge pages for the run, so that there are some to exhaust.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces and namespaces of a run, which ports are on.
 
 use std::path::Path;

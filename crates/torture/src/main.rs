@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm-torture`: a real netvmd with real NFs, disturbed at random for a given time. Each second it must answer, and
 //! a chain that nothing touches must lose no packet. In the end every buffer must be free, no process left, and
 //! netvmd's memory and descriptors as before.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks that the descriptors in a guest's message cannot block netvm.
 //!
 //! The files with its memory must be in memory themselves (see `netvm_guest_memory`); otherwise, a worker could wait

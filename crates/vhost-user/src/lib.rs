@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! vhost-user: what a guest's front-end sends, checked. In: bytes and descriptors from a socket. Out: messages that a
 //! conforming front-end may send at this time, and the memory that it shares, mapped.
 //!

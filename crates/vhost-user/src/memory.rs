@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory that a guest shares: regions of files, mapped into this process.
 //!
 //! Whether a file has all the pages that a region claims is not checked: its owner may truncate it at any time (see

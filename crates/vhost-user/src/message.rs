@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of a front-end, and replies to it.
 //!
 //! A message is read without blocking, whatever parts it comes in, and has 200 ms to become complete. It may have as

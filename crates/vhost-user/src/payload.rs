@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the payload of a message holds.
 
 use vhost::vhost_user::message::VhostUserU64;

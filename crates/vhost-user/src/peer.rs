@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The front-end's side of the socket, as tests and fuzz targets play it: it may send anything.
 
 use std::io::IoSlice;

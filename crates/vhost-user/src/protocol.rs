@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state machine of the vhost-user protocol: which messages a guest's front-end may send in which state.
 //!
 //! The specification leaves it to the back-end what to do with a ring that changes while it is in use, or that starts

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of vhost-user messages (vhost-user, "Front-end message types"), both supported and refused ones.
 
 #![allow(missing_docs, reason = "the specification says what they are")]

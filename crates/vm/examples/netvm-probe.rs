@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A misbehaving guest: a program for the tests, run in a VM with `ivshmem` devices.
 //!
 //! `netvm-probe search TEXT` searches all host memory that the VM can see for a text and prints the number of matches.

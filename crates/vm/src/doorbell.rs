@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Server side of the `ivshmem-doorbell` protocol (QEMU's `docs/specs/ivshmem-spec`, "Inter-VM shared memory server
 //! protocol").
 //!

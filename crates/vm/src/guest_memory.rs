@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Passes the engine's memory to a VM: one PCI device for each memory of an NF.
 //!
 //! ```text

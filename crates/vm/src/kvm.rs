@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks that guests run on KVM: opening `/dev/kvm` may succeed although no guest can run, as in VMs whose
 //! hypervisor supports nested virtualization only in part.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The host side of virtual machines under QEMU: arguments for an ordinary guest, for QEMU and for libvirt; devices
 //! that give a VM the memory of a zero-copy NF; and QMP, the channel that monitors and controls a running VM.
 #![forbid(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Renders a VM as libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Renders an ordinary guest as QEMU arguments: a machine whose memory is shared with netvm's vhost-user ports, a
 //! network card for each port, and sockets for QMP and the serial console.
 

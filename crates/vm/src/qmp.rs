@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! QMP, QEMU's control channel: JSON lines over a Unix socket (QEMU's docs/interop/qmp-spec).
 //!
 //! The peer is untrusted, as a guest may have broken out of its machine. So the length of a line and the number of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Devices of a VM that is an NF and that the operator starts. QEMU receives the memory descriptors from sockets on
 //! which netvmd is the server of `ivshmem-doorbell` devices, one socket per device. So sealed memory reaches only
 //! processes that may connect, and no file exists that others could open or truncate.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! QEMU as the client of a vfio-user socket, which gives guests e1000 cards.
 
 use std::path::{Path, PathBuf};

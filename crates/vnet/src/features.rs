@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Offloads of an interface: what its driver, or the hardware, does to packets that are sent by it. They can change at
 //! any time (`ethtool -K`).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `struct virtio_net_hdr` (virtio 1.2 section 5.1.6, `linux/virtio_net.h`), and its meaning for a packet.
 //!
 //! A packet socket in a container can send any header: everything is checked against the packet.

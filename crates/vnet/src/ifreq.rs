@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests on interfaces by name: netdevice(7).
 
 use std::io;

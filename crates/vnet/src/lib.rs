@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces of the kernel that exchange offloads: a [`Queue`] of a TAP device or of a packet socket.
 //!
 //! Each packet has a `virtio_net_hdr` before it (Linux's `IFF_VNET_HDR` and `PACKET_VNET_HDR`, virtio 1.2 section

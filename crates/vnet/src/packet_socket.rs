@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet sockets (packet(7)) on existing interfaces: received packets are delivered here and to the kernel's own
 //! network stack.
 

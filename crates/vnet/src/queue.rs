@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A queue: packets in and out of an open interface, a burst for each system call where the kernel can do that.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAP devices (`Documentation/networking/tuntap.rst`): packets that the kernel sends by the interface are received
 //! here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Segments and checksums as the kernel finishes them: the test writes them to a TAP device that is bridged to one
 //! without offloads, and compares the result with that of `netvm_wire`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Internet checksum (RFC 1071) of IPv4 headers and transport segments.
 
 use thiserror::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cuts IPv4 packets into fragments (RFC 791 section 3.2). In: a frame, and the MTU of the next link. Out: for each
 //! fragment its headers, and its part of the frame.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generic receive offload (GRO): TCP segments and UDP datagrams of one flow that follow each other become one long
 //! packet, which [`crate::segment`] can split again.
 //!

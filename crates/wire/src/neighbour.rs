@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages by which hosts of a network find each other's MAC addresses: ARP (RFC 826) and neighbour discovery (RFC
 //! 4861). In: whole frames. Out: what they ask or say, and answers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TCP and UDP whose checksum is not computed yet. Packets whose sender left it to a NIC reach AF_XDP sockets as they
 //! are, without a word about it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers to packets that are not delivered: TCP resets and ICMP errors. In: the headers of a frame. Out: the frame to
 //! send back by the port that received it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rewrites frames in place: MAC addresses, TTL or hop limit, VLAN tags.
 //!
 //! Every function checks bounds against its slice, whatever the [`crate::Headers`] say, and changes nothing on error.

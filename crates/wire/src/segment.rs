@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Segmentation of TCP segments and UDP datagrams that exceed the MTU (Linux's GSO, a NIC's TSO and USO).
 //!
 //! Each packet copies the headers of the segment and changes: in IPv4 the total length, the identification, which

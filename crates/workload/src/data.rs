@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Larger public sets, if the variable `NETVM_DATA` names a folder of them: `acl/*.rules` (ClassBench) and `pcap/*`
 //! (captures). Tests take these besides the generated ones.
 

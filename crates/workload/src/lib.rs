@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rule sets, routing tables and captures for tests and benchmarks.
 //!
 //! Everything comes from a seed and from published distributions, so that every clone measures and tests the same,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm-workload FOLDER`: writes the generated rule sets, routes and captures for other programs.
 #![forbid(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pseudo-random numbers, the same on every machine.
 
 /// SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers as UMEM addresses, and the set of buffers that the kernel has.
 
 /// Converts buffer numbers to UMEM addresses and back.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces: loads and attaches the XDP program, and binds sockets to queues.
 
 use std::ffi::{CStr, CString};

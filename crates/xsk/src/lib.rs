@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! AF_XDP sockets over netvm's shared buffers.
 //!
 //! The caller's packet memory, one mapping of equal buffers, is registered with the kernel as the UMEM, so packets land

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options for opening an interface.
 
 use crate::errors::OpenError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A socket with packet memory of its own: packets are copied out of it and into it.
 //!
 //! For each queue the kernel keeps about 200 bytes for every buffer of the UMEM (`struct xdp_buff_xsk`), and writes all

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The caller's packet memory as a UMEM.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the C samples as a user would, with an installed libnetlib and the Makefile, shared and static, and runs
 //! them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Command-line options common to all sample NFs.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configuration files with one entry on each line, and errors that name the line.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Code common to the sample NFs: options, configuration files with live reload, bounded LRU tables, and program start
 //! and exit.
 #![forbid(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configuration that is replaced under traffic.
 //!
 //! SIGHUP sets a flag. The first packet thread that sees it in a tick starts a thread to read the file, so no packet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Start and exit of an NF's program.
 
 use std::error::Error;

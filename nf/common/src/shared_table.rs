@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A [`LruTable`] that the threads of an NF share.
 
 use std::hash::{BuildHasher, Hash};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A bounded table with least-recently-used eviction.
 //!
 //! All slots are allocated at the start; operations take constant time on average and do not allocate. A randomly keyed

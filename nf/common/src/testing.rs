@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames for tests of NFs: well-formed frames of every kind, captured ones and hostile ones.
 
 #![allow(clippy::panic, reason = "for tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The firewall: packets in, allow or deny out, by rules, cached decisions and flow states.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Outbox, Packet, PortId, ThreadContext, Verdict, clock};

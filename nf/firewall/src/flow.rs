@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What states go by: the flow of a packet, and whether it may begin one.
 
 use netvm_wire::{Address, FiveTuple, Fragment, Headers, IpProto, TcpFlags};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A packet filter: the first matching rule on 5-tuple and ingress port decides (the firewall of NetVM, section 5.1 of
 //! its paper); optionally stateful.
 #![forbid(unsafe_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program; see the README.
 #![forbid(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules, and the parser of their file.
 
 use std::fmt;

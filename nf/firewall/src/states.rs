@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! States of allowed flows, which allow their return traffic.
 //!
 //! All threads of the NF share them, as a flow's two directions may reach different threads.

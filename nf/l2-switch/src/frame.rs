@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the addresses and VLAN of a frame, and nothing else.
 
 use netvm_wire::{EtherType, MacAddr, VlanId};

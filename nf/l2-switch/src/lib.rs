@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A learning Ethernet switch.
 //!
 //! It learns the port of each station (source address) per VLAN and sends frames to known stations by their port.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router with static routes.
 //!
 //! Like the L3 forwarder of NetVM (section 5.1 of its paper), it caches routes in a hash table by 5-tuple, so that only

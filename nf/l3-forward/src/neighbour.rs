@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers ARP requests and neighbour solicitations.
 //!
 //! The router answers for every address (proxy ARP, RFC 1027; proxy neighbour discovery, RFC 4861 section 7.2.8), so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are longer than the MTU of their next link. In: a packet with its new headers. Out: its fragments.
 
 use netlib::{Outbox, Packet, PortId, Verdict};

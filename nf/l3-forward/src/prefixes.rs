@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Longest prefix match.
 //!
 //! A hash table for each prefix length, probed from the longest to the shortest. A lookup costs a probe per length

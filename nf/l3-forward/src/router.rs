@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The router: packets in, rewritten packets with a port verdict out.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routes, and the parser of their file.
 
 use std::path::Path;

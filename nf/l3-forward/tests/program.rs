@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the program on real rings without an engine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

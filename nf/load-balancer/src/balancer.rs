@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The load balancer: packets in, a role verdict and a flow hash for each out.
 
 use netlib::{Burst, MAX_COUNTERS, NetworkFunction, Packet, RoleId, ThreadContext, Verdict, clock};

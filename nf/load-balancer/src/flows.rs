@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets of flows, for `--by sticky`.
 //!
 //! All threads of the NF share the table, as a flow's packets may reach any thread.

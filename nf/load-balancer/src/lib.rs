@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A load balancer: spreads flows over roles and sets the hash that selects a role's replica.
 //!
 //! This NF selects the role, by weight ([`SelectBy`]). The engine and netlib select the replica, by the role's

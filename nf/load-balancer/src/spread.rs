@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shares of traffic by weight: by hash, or in rotation.
 //!
 //! Hashes map to slots. Each slot belongs to the target with the highest score, by weighted rendezvous hashing: a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Option values: target roles with weights, and the action for packets without a flow.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options of the export of flows, and the start of its thread.
 
 use std::path::PathBuf;

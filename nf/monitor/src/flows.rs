@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of flows and protocols, and the snapshots that reports are made of.
 
 use std::cmp::Reverse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A flow monitor: packets and bytes by flow in a bounded table, totals by protocol, and a report of the largest flows.
 #![forbid(unsafe_code)]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The monitor: counts every packet and passes it to the next hop.
 
 use std::thread;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reports: packet threads make snapshots in parts; a separate thread combines and writes them.
 
 use std::fs;

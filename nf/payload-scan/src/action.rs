@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Actions of patterns and destinations of packets.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts the clean packets of each flow, for `--skip-after`.
 
 use netvm_wire::{FlowHasher, FlowKey, TcpFlags};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steers packets by their content: deep packet inspection as in NetVM (section 5.5 of its paper).
 //!
 //! Searches for all patterns of a file at once (Aho and Corasick, 1975). The first pattern of the file that is in a

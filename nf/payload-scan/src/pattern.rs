@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A pattern, and the parser of its line.
 
 use std::fmt;

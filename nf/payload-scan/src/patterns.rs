@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The set of patterns, and the search for them.
 //!
 //! One automaton finds the case-sensitive patterns, another the others; most files need only one. The search first

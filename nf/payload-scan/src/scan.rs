@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The scanner: packets in, a verdict for each by its patterns out.
 
 use netlib::{Burst, Idle, MAX_COUNTERS, NetworkFunction, Packet, ThreadContext, Verdict};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simplest NF: forwards packets. Without options it does not read them, which shows the cost of netvm alone.
 #![forbid(unsafe_code)]
 

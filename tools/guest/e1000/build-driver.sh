@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Linux's e1000 driver with a communication status block, for a guest's kernel: see --help.
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command that measures one combination."""
 
 from __future__ import annotations

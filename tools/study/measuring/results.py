@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of a study's results. A run becomes a line of results.csv at once, so that a stopped study resumes."""
 
 from __future__ import annotations

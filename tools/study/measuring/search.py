@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RFC 2544, section 26.1: the highest rate at which nothing is lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistics of a study's results: effects, and the allocation of variation.
 
 The allocation of variation is that of R. Jain, The Art of Computer Systems Performance Analysis (1991), chapters 17 to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a report says of a combination, of a level, and of a pair of levels: a figure, and how sure it is.
 
 Levels are compared by marginal means: the mean over combinations of the other factors, each with the same weight. Only

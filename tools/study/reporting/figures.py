@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures, as SVG files that print as they are, and for the page with its colours of light and dark."""
 
 from __future__ import annotations

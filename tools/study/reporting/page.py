@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: one HTML page without links to other files, in light and dark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistics, against values worked out by hand and in books."""
 
 import unittest

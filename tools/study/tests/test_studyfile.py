@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading study files, and the messages about mistakes."""
 
 import tempfile

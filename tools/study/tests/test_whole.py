@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole studies of small commands: results, resuming, failures, and the page."""
 
 import contextlib

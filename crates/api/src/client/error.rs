@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why requests fail.
 
 use std::io;

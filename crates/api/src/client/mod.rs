@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A client of the API: one connection for each request, over the Unix socket or, to another machine, over TLS.
 
 mod args;

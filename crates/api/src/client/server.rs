@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a netvmd is: at a Unix socket, or on another machine, by HTTPS. In: its address and this client's files. Out:
 //! connections.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests whose connection stays: captures, and events and traced packets as they come.
 
 use std::marker::PhantomData;

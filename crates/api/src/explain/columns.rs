@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Columns of the tables that `netvm` prints. A test of `netvm` compares the list with its sources.
 
 use std::slice;

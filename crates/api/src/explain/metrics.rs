@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics of `GET /metrics`: those of counters, from their tables, and others. netvmd takes names, kinds, labels
 //! and help texts from here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What drop reasons, violations, table columns and metrics mean: for `netvm explain`, `docs/reference/counters.md` and
 //! the help texts of metrics. What counters, drop reasons and violations mean is in the tables of `netvm-counters`.
 

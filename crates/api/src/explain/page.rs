@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page `docs/reference/counters.md`.
 
 use super::{COLUMNS, Column, DROPS, METRICS, MetricKind, VIOLATIONS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tracked connections.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events: what netvmd notices without being asked.
 
 use serde::{Deserialize, Serialize};

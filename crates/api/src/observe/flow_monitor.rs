@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's flow monitor.
 
 use netvm_counters::{MONITOR, shown};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports, with their counters.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of netvmd and its workers.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of packets of traffic.
 
 use serde::{Deserialize, Serialize};

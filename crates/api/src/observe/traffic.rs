@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs, chains and groups, with their counters.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API as OpenAPI 3.1, made from the types. netvmd serves it at `GET /openapi.json`.
 
 mod operations;

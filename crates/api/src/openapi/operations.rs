@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of the API's operations: path, least role, bodies.
 
 use netvm_model::Role;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An AF_XDP socket, opened with netvm's `xsk` crate but without its engine.
 
 use std::io;

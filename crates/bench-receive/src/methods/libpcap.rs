@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! libpcap: the packet socket that every capture program uses.
 
 use pcap::{Capture, Error};

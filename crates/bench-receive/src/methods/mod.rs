@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The methods by which the program can receive packets, one file each.
 
 mod af_xdp;

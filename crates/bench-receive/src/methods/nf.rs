@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF of netvm: packets stay in the region of its trust group.
 
 use netlib::{Burst, NetworkFunction, Options, Packet, Verdict, Waiting};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The mapped ring of a packet socket, TPACKET_V3 (`Documentation/networking/packet_mmap.rst`).
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An XDP program counts in the kernel; no packet reaches the process.
 
 use std::thread;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The null device in bulk, for guests that share a core, whose cost limits the measurable rate of the switch between
  * them. DPDK's device allocates and frees mbufs one by one, a quarter of such a guest's time; these functions use

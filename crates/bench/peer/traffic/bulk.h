@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The null device in bulk; see bulk.c. */
 #ifndef NETVM_BENCH_BULK_H
 #define NETVM_BENCH_BULK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A frame of the test traffic: UDP over IPv4, 60 bytes (64 with FCS). For DPDK programs and for BPF.
  *

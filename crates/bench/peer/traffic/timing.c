@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Latency between two guests of a switch. Packets are offered at even intervals, and each carries the time at which it
  * was due, so that a sender that is late does not hide a delay (coordinated omission). The second guest counts what it

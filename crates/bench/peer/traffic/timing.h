@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Times of packets between two guests; see timing.c. All but `attach` are for the thread that polls the guests. */
 #ifndef NETVM_BENCH_TIMING_H
 #define NETVM_BENCH_TIMING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Test traffic (frame.h), written into the packets of DPDK's null device.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Test traffic for both sides of a comparison; see traffic.c. */
 #ifndef NETVM_BENCH_TRAFFIC_H
 #define NETVM_BENCH_TRAFFIC_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program that runs in ordinary guests: it sends and receives packets on an interface by AF_PACKET, up to 32 for
 //! each system call, without queueing disciplines.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The benchmarks, by what they measure.
 
 pub mod forwarding;

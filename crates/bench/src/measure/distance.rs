@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The distance of two cores: the time that a cache line takes from one to the other.
 //!
 //! On a virtual machine it changes, as the host moves virtual processors: two cores that share a cache may be five

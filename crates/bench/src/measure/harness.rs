@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Takes figures in rotation, A B C A B C ..., so that disturbances affect all cases alike.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measures the round trip of single packets over a veth pair in a private network namespace.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Output of a benchmark: one JSON object or a table.
 
 use std::fmt::Write;

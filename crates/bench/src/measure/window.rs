@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of an engine and its NFs at two moments, and their differences.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's bridge between two guests on TAP devices, with a filter of nft. It runs on the core of the
 //! guest that sends: in the guest's write to its device.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `rte_fib` and `rte_fib6` in a child process, as DPDK starts once per process (`peer/fib.c`).
 
 use std::ffi::c_void;

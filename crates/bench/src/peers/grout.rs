@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `grout` (a router of graph nodes) with the traffic of `peer/traffic/traffic.c`: from one null port to
 //! another.
 //!

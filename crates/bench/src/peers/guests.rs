@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Simulated guests: a `dpdk-testpmd` with two virtio-user ports stands for two guests. A second `dpdk-testpmd` with
 //! two `net_vhost` ports shows the minimum work of a switch between them.
 //!

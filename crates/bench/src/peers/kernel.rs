@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's routing in a network namespace, with the traffic of `peer/traffic/frame.h`: from a source that costs
 //! next to nothing to an interface that drops.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The peers that netvm is compared with, in separate processes.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `rte_ring` between two threads: C code (`peer/ring.c`) in a child process, because DPDK starts only once per
 //! process.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latency between two guests: the first sends packets at even intervals, the second counts their latencies in a
 //! histogram. The guests' part is `peer/traffic/timing.c`, which shares a file with this module.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VPP's way of an IPv4 packet, by VPP's own counters: a worker's packet generator sends the traffic of `engine-N` from
 //! one of its interfaces, and VPP routes it to another. The time of the generator itself is left out, so that the
 //! source costs nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VMs of benchmarks: makes the image and starts QEMU.
 
 use std::ffi::{OsStr, OsString};

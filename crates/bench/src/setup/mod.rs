@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets up what benchmarks measure: engines, guests, routing tables and traffic.
 
 pub mod guest;

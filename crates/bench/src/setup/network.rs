@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiving side's network namespace, and the core on which the kernel processes its packets.
 
 use std::ffi::CStr;

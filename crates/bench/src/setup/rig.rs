@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A running engine with NF processes; the benchmark acts as netvmd.
 
 use std::io;

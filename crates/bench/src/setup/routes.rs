@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routing tables and addresses to look up, the same for all sides of a comparison.
 
 use std::collections::BTreeSet;

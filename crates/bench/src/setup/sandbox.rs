@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Private mount and network namespaces. They and everything in them disappear with this process.
 
 use std::path::{Path, PathBuf};

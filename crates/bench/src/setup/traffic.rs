@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The traffic of comparisons, the same for all sides: see `peer/traffic/traffic.c` for its contents and how a port
 //! receives it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `chains`: packets from the built-in source through NFs and back to it (Hwang, Ramakrishnan and Wood, NetVM, section
 //! 5; figures 9 to 14 and table 1).
 //!

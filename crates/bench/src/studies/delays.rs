@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long packets take from the sender to an interface: the sender stamps one in
 //! [`BURST`](crate::setup::sender::BURST), and the kernel says when it received it. A filter passes only these, so the
 //! others cost no copy.

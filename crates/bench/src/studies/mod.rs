@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measurements for studies (`./dev study`). A command sets up one combination, reads rates from standard input, and
 //! prints the result of each as a JSON object on one line.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trials: sends packets at a rate for a time, and counts how many arrive.
 
 use std::collections::BTreeMap;

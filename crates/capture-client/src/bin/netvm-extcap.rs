@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm-extcap`: shows the capture points of a running netvmd as interfaces in Wireshark and tshark.
 //!
 //! Wireshark calls it by its extcap protocol (doc/extcap.adoc of Wireshark): to list interfaces, to ask for link types

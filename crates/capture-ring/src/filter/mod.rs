@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Filters in classic BPF, the machine that libpcap compiles its language to (McCanne and Jacobson, "The BSD Packet
 //! Filter", 1993; Linux `Documentation/networking/filter.rst`).
 //!

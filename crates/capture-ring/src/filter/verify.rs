@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The verifier: what makes a program safe to run for every packet.
 
 use super::{Instruction, MAX_INSTRUCTIONS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Section headers and interface descriptions of pcapng without options, but for those that say what timestamps mean.
 //! In: a whole block. Out: a block that `pcap-file` does not refuse for an option that nobody needs, such as a name in
 //! a bad encoding.

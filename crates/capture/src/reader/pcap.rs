@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the libpcap format (draft-ietf-opsawg-pcap).
 
 use pcap_file::Endianness;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the pcapng format (draft-ietf-opsawg-pcapng).
 //!
 //! `pcap-file` parses sections and interface descriptions and keeps what later blocks need, but gets only the options

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fixed-size window onto a stream.
 
 use std::io::{self, ErrorKind, Read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds captures for tests without this crate's code.
 #![allow(dead_code, reason = "each test binary uses a part")]
 

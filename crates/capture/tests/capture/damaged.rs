@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Truncated, damaged, hostile and foreign files.
 
 use std::io::Read;

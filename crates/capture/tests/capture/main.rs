@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures are read and written, damaged ones too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads back what this crate and other tools write, in every format.
 
 use std::io::Cursor;

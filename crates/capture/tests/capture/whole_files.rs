@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures of ordinary and broken traffic in every form, which our writer did not write: each is read, or refused for
 //! the right reason; the parser agrees with etherparse on every frame; a copy has the same content.
 

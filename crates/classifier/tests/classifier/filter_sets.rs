@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Public filter sets against a linear scan.
 //!
 //! A million headers for each set in release builds, else 10,000; `NETVM_ACL_HEADERS` overrides the number.

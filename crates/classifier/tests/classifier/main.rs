@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiled rules against a scan of all rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A prefilter excludes only keys outside all entries, and most of these.
 
 use std::sync::Arc;

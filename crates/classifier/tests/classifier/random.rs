@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random lists over all fields against a linear scan: compiled, split into tables, and changed.
 
 use std::sync::Arc;

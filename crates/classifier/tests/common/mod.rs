@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared by the tests: an EAL per test binary, the reference scan, and filter sets.
 #![allow(dead_code, reason = "no test binary uses all of it")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm docker`, asked as Docker asks, with netvmd and network namespaces.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The plug-in as runtimes call it, with netvmd, Debian's host-local and network namespaces.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

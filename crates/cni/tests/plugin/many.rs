@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many attachments: what each takes, and that all of them go.
 
 use std::time::Instant;

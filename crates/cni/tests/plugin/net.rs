@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd, network namespaces, and calls of the plug-in.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports on the switch with one IP address or one MAC address: packets for it reach only one of them. Also the groups
 //! that ports are members of ([`multicast`]).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chains without the standby replicas that they need, chains that copy packets, and chains that receive no
 //! packets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Resources that two items of a host cannot share: interfaces, PCI devices, sockets, capture files to write,
 //! cores. Ports without a device that lead nowhere.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that do not fit into buffers, groups with too many threads, and ports that show packets to a group that does
 //! not get them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers and NUMA nodes that ports name, and keys of queues at ports without queues.
 
 use netvm_model::{Host, PortConfig};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Router interfaces that match the same packets, and interfaces that receive no packets; published
 //! ports.
 

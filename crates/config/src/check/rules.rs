@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that contradict each other or never match, ports whose packets no rule handles, rules that allow packets
 //! without a way out, rules that name a queue of other ports, rules with states for ports that do not track;
 //! NAT rules.

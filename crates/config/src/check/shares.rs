@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shares of workers that together exceed what a worker has.
 
 use std::collections::HashMap;

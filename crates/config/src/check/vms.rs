@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VMs whose role a process already has, and network cards that share a port or an address.
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The keys for where packets go: `chain`, `out` and so on. Rules, `forward` of ports and `output` of chains
 //! have them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[engine]`, `[switch]`, `[policy]` and `[[group]]`.
 
 use std::collections::BTreeMap;

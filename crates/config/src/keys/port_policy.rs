@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[[port]]`: the keys about packets.
 
 use netvm_model::{

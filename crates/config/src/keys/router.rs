@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[[router]]` and `[[router.interface]]`.
 
 use std::collections::BTreeMap;

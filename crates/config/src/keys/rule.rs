@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[[rule]]` and its tables `match`, `load` and `police`.
 
 mod ends;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `routes` of a `[[router]]`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Items that were added, removed or changed.
 
 use std::collections::HashMap;

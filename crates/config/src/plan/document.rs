@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A host as TOML, with every key. Plans compare hosts in this form, so that they use the keys of
 //! the file.
 

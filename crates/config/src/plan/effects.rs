@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effects of changes, by the table at the top of [`super`].
 
 use netvm_model::{

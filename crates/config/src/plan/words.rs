@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Items and values in a few words.
 
 use toml::{Table, Value};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values as text: for each parser `fn(&str)` there is a function that writes what it parses.
 
 use std::fmt::Display;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Places in the parsed file. The model holds no places: an error that needs one looks it up here, by key.
 
 use toml::Spanned;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors and warnings about a configuration file. Each finding has a place, a message and a remedy; [`miette`] draws
 //! it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses texts, and makes one table of those of several. Lists of tables, such as `[[port]]`, are joined in the order
 //! of the texts; tables are merged key by key. A key that two texts give different values is a contradiction.
 

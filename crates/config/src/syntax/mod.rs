@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The TOML form: places, names, tables, values, and findings about them.
 
 pub(crate) mod field;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names in a file. They are read before the items, so that an item that refers to another one gets its
 //! number at once. Duplicate names and too many items become findings here, bad names when their item is
 //! read.

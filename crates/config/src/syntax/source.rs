@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The texts of a configuration: a file, or several that are read as one.
 
 use std::sync::Arc;

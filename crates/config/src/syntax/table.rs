@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables of the file. An item lists its keys once ([`Keys::keys`]), each with the form of its value ([`Form`]); a
 //! [`Table`] reads the item from the file by that list, or writes it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `docs/reference/configuration.md`: its examples are valid, its errors print as shown, its keys are complete.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every error: its kind, its line, its remedy.
 
 mod fragments;

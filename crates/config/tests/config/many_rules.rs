@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many rules: how long they take, how many there can be, and which numbers they keep.
 
 use std::fmt::Write;

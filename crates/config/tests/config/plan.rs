@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What plans say, word for word.
 
 use netvm_config::plan;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers: how they are read, which errors there are, what plans say.
 
 mod local;

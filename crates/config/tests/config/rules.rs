@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules, and the keys of ports about packets: how every field is read, and which errors and warnings there are.
 
 use netvm_config::{Finding, Kind, parse_rules};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual machines: which errors there are, what plans say.
 
 use netvm_config::plan;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where findings are shown, how many, and which are only warnings.
 
 use netvm_config::{ConfigError, Finding, Kind, MissingKind, load, parse};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Status`]: what is known of a connection, in a byte.
 
 use bitflags::bitflags;

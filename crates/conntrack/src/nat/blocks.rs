@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocks of ports: each address inside gets whole blocks of an address of a pool, so that a log needs a line for each
 //! block only (RFC 6888 REQ-14).
 //!

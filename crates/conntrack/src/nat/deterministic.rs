@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deterministic NAT (RFC 7422): the address outside and its ports follow from the address inside by arithmetic, so
 //! that no log is needed to tell who had a port.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Edits header fields, and the checksums that cover them.
 
 use netvm_wire::{Address, IpProto, checksum};

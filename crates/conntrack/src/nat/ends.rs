@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ends of connections that mappings are about.
 
 use netvm_wire::{Address, IpProto};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network address translation: chooses what connections are translated to, and rewrites their packets.
 //!
 //! A translated connection has a reply tuple that is not the original one reversed, so one look-up finds both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What connections may be translated to.
 
 use netvm_wire::{Address, IpNet, IpProto, PortRange};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends that lead to services, such as published ports: no pool gives them away, since packets from outside to them go
 //! to the service.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rewrites the headers of packets of translated connections, with incremental checksums (RFC 1624).
 //!
 //! Both directions change in two halves: the destination before routing, so that the route is that of the end which

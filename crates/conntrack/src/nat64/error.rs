@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ICMP errors, and the packets that they are about.
 
 use netvm_wire::checksum;

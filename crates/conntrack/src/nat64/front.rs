@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Front`]: where new first bytes are written.
 
 use super::Untranslatable;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Types and codes of ICMP and ICMPv6 (RFC 7915 sections 4.2 and 5.2).
 
 use netvm_wire::IpProto;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IP headers of both families, by what they have in common.
 
 use netvm_wire::{Address, IpProto, checksum};

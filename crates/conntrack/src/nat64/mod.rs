@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT64: translates packets between IPv6 and IPv4 (RFC 7915).
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is known of a packet before and after its translation.
 
 use netvm_wire::Address;

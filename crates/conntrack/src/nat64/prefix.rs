@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IPv4 addresses in IPv6 addresses (RFC 6052).
 
 use std::fmt;

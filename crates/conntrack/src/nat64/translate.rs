@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`translate`]: new first bytes for a packet.
 
 use netvm_wire::{EtherType, Fragment, IpProto, parse_prefix};

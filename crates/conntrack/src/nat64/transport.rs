@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The headers of protocols over IP: ports, identifiers, types of queries, and checksums.
 
 use netvm_wire::{IpProto, checksum};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ports of fragmented packets: the first fragment has them, later ones follow. A later fragment that comes before
 //! the first one has none, and is invalid: hosts send fragments in order, and holding them would let a sender fill
 //! memory.

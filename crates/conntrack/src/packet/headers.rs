@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tracking reads of headers beyond the flow key: TCP segments, ICMP identifiers and errors, fragment identifiers.
 //! All of it from a private copy, so that lengths cannot change between a check and a use.
 

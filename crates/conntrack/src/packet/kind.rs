@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Kind`]: what a packet is to tracking.
 
 use netvm_wire::{ConnState, FlowHasher, Fragment, IpProto};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tracking reads of packets.
 
 pub(crate) mod fragments;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options of TCP headers (RFC 9293 section 3.2).
 
 use std::ops::Range;

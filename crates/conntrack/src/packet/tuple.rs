@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Tuple`]: what tells connections apart.
 
 use netvm_wire::{Address, FlowHasher, FlowKey, IpProto};

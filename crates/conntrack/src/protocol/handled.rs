@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What protocols say of packets and connections: [`Handled`], [`Stage`].
 
 /// What became of a packet that may belong to a connection.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tracking remembers of the protocols over IP: [`Transport`].
 
 mod handled;

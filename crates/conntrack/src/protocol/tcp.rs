@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TCP: the state of both ends together, and which segments are in the windows.
 //!
 //! A segment of one end is in the window if it has no data beyond what the other end has offered, begins no earlier

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files of saved connections, written and read in pages while tables go on. All numbers are little-endian:
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`SavedConnection`]: a connection that can be written down. Version 1 of its record, all numbers little-endian,
 //! addresses in the order of the network (IPv4 as `::ffff:a.b.c.d`), times in tenths of a second:
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SYN cookies: sequence numbers that prove that the client which acknowledges them has received them (RFC 4987
 //! section 3.6).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The segments that the proxy sends: SYN and ACK to the client, SYN to the server, ACK to the server. Each is made
 //! from a packet of the other end, or of the same one, and has its layers below IP.
 

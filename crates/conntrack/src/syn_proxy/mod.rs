@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The SYN proxy: answers the SYN of a client in place of the server, and lets it begin a connection only after it has
 //! acknowledged the answer, so that a flood of SYNs with forged sources begins none (RFC 4987 section 3.7).
 //!

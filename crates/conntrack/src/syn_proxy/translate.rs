@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translates segments between the client, which knows the proxy's sequence numbers and times, and the server, which
 //! has its own; in place, with incremental checksums.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Connections::confirm`]: begins connections, within quotas.
 
 use std::sync::Arc;

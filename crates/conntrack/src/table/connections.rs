@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Connections`]: the connections of one worker, and how one is found, added and removed.
 
 use std::sync::Arc;

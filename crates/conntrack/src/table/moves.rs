@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections that leave one table and enter another: that of another worker, as they are, or one of another netvmd.
 
 use std::sync::Arc;

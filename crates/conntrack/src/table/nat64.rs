@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT64 with state (RFC 6146): connections whose original tuple is of one family, and the reply tuple of the other.
 //!
 //! ```text

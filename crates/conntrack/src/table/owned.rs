@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which worker has a connection: the one that owns its original direction, by the hash, or that has begun it. If a
 //! direction has the hash of another worker, or may be that of another one's connection, all workers know it as an
 //! exception.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Connections::track`]: the states of packets, and what they do to connections.
 
 use netvm_wire::{ConnState, FlowKey, IpProto};

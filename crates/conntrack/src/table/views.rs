@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What can be seen of connections, and ending them by hand.
 
 use netvm_wire::FlowKey;

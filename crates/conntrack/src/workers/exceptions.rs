@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Exceptions`]: connections that another worker has than the hash of one of their directions says.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The symmetric RSS hash: that of Toeplitz (Krawczyk, CRYPTO 1994) with a key of one repeated word of 16 bits (Woo and
 //! Park, "Scalable TCP Session Monitoring with Symmetric Receive-Side Scaling", 2012).
 //!

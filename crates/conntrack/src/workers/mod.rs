@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One owner among the workers for each connection, in both directions.
 //!
 //! ```text

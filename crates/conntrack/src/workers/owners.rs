@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which worker owns which flows. In: a hash of the flow. Out: its worker, for all workers the same.
 //!
 //! As the indirection table of a NIC with RSS: the flows are in [`PARTS`] parts, of which each worker has the same

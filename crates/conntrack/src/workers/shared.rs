@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Shared`]: what the tables of all workers have in common.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

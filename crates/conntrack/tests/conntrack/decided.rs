@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers that the caller stores with connections.
 
 use netvm_conntrack::{Config, Connections};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of events.
 
 use netvm_conntrack::{Cause, Config, Event, Happened, Pool, Tuple};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Floods beside connections of others, which lose nothing.
 
 use netvm_conntrack::{Config, Quotas, Refusal};

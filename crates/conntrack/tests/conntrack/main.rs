@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: by protocol, against a model and the kernel, and when it is flooded.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

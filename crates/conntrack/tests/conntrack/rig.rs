@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A table, and frames for it.
 
 use netvm_conntrack::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Saved connections and their files. The model's test and those of translation restart with restored connections, too.
 
 use netvm_conntrack::{

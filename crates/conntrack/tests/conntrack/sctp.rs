@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SCTP, by hand.
 
 use netvm_conntrack::{Config, Refusal};

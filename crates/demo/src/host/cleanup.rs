@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Removes what earlier runs left that could not clean up (`kill -9`, out of memory).
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Signals that stop the demo. Every step and wait checks for them, so the demo always ends by the normal path, which
 //! removes everything that it created.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the demo makes on the machine, and how it is removed: names, namespaces, processes, signals.
 
 pub mod cleanup;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of everything that the demo creates. Every name holds the demo's process id, so that concurrent demos do not
 //! conflict and the remains of a killed demo can be recognised.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two hosts: network namespaces, each with a veth pair to an interface in the root namespace, which has no address and
 //! is a netvm port.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that the demo runs. None outlives it: each has a process group, which is killed when its [`Process`] is
 //! dropped, and the kernel signals it if the demo is killed (`setpriv --pdeathsig`, which applies to the thread that
 //! starts it: the main thread).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd's statistics as tables.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};

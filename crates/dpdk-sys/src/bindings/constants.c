@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What Rust needs and only the C compiler knows: values that depend on DPDK's build, and how long structures are.
  * build.rs has this compiled to assembly, which is not assembled, and reads the lines that start with "@netvm" from it.

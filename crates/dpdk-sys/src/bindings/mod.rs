@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The shim's functions and structures, and DPDK's functions. By bindgen, all but the constants:
 //! `NETVM_UPDATE_BINDINGS=1 cargo test -p dpdk-sys` writes this file, and without the variable that test compares.
 

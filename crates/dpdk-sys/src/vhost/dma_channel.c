@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See dma_channel.h. */
 #include "dma_channel.h"
 

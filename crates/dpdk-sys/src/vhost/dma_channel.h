@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies to guests by a DMA engine (rte_dmadev), in place of the processor.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies to guests by a DMA channel. See dma_channel.h. */
 #include "dma_copy.h"
 

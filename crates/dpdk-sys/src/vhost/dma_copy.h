@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DMA channels, for the files of this folder. */
 #ifndef NETVM_DPDK_DMA_COPY_H
 #define NETVM_DPDK_DMA_COPY_H

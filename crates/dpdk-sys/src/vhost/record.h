@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What others learn of a device besides its rings: which pages it has written, for live migrations (vhost-user,
  * "Migration"), and where its rings are, for a back-end after a crash ("Inflight I/O tracking"). For this folder and

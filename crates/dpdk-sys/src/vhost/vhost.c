@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See vhost.h. Copies are in vring/. */
 #include "vhost.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Virtio-net devices of guests: their rings in shared memory, and copies between them and mbufs.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A [`Batch`] owns the packets of a burst. It is a fixed-size array on a worker's stack, created once.
 //!
 //! Sending moves packets from the batch to a driver; unsent packets stay in the batch. Dropping a batch returns its

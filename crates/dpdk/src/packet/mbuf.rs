@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One packet's header.
 //!
 //! [`MbufPtr`] is an address and owns nothing; [`Mbuf`] owns a packet and frees it when dropped. Fields are read at the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Owners of packets: [`Mbuf`] of one, [`Batch`] of up to 64; and pending offloads of guests' packets (`offload`).
 
 mod batch;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the owner of a packet notes in its header, in fields that no driver reads in the modes that netvm uses.
 
 use dpdk_sys as sys;

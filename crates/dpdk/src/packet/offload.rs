@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Offloads: a packet whose checksum is not computed yet, and a TCP segment or UDP datagram to be cut into packets.
 //!
 //! Such packets come from guests ([`crate::VhostQueue::receive`]) and from interfaces of the kernel, and may go to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets in several buffers: builds them from buffers that readv(2) filled, and describes them for writev(2).
 
 use dpdk_sys as sys;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The layout of buffers in packet memory, and the buffer number of an address.
 
 use std::sync::Arc;

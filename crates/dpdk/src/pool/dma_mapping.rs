@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Maps packet memory for devices on the PCI bus.
 //!
 //! DPDK maps its own memory for devices. The caller's memory must be registered with the EAL once, and then mapped for

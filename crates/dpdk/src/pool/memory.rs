@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory for the bytes of packets, which the caller maps and may share.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pools of packets over memory that the caller maps and may share.
 //!
 //! The mbuf headers are in the EAL's memory, which only this process maps; the packets' bytes are in buffers of the

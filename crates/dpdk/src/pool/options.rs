@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options of a pool, and the errors of its creation.
 
 use dpdk_sys as sys;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens a port: attaches the device, configures it, sets up its queues and starts it. If a step fails, the earlier
 //! ones are undone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Devices that a port can be opened on, and their names and arguments in DPDK.
 
 use std::fmt;

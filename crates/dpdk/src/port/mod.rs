@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports: `builder.rs` opens a port, this file controls it, and `queue.rs` is its packet path.
 
 mod builder;

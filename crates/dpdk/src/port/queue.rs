@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet path of a port: bursts from a receive queue into a batch, and from a batch to a transmit queue.
 //!
 //! A burst costs one call into DPDK, and a system call only if the driver needs one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Announces a guest that has moved: a RARP packet in its name, from which switches learn where it is (vhost-user,
 //! `VHOST_USER_SEND_RARP`). Guests that announce themselves (`VIRTIO_NET_F_GUEST_ANNOUNCE`) do not need it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The eventfds by which guests are notified (call descriptors).
 //!
 //! A peer that shares an eventfd can block its writers and make each write expensive (`netvm_notify`). So calls are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The guests of each socket: their devices, kicks and refusals.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DMA copies to a guest that are in flight.
 //!
 //! A copy writes to the guest's memory as it was mapped when it was submitted. So none may be in flight while a message

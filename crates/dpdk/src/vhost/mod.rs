@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! virtio-net devices of guests, over vhost-user sockets.
 //!
 //! A [`VhostPort`] is one socket for one guest: QEMU's `-netdev vhost-user`, or DPDK's `virtio_user`. The guest may

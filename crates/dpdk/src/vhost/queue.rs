@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet path of a vhost-user queue: bursts from a guest into a batch, and from a batch to the guest.
 //!
 //! Each packet is copied once; a burst costs one RCU read section, and an eventfd write only if the guest wants a call.

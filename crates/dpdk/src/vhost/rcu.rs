@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RCU read sections around the use of a guest's device.
 //!
 //! The threads that handle vhost-user messages publish the active device of each queue; the queue's owner enters a read

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Handles guests that truncate memory that they share.
 //!
 //! A guest passes files (memfds), which netvm maps. This module records where each guest's memory is mapped, before any

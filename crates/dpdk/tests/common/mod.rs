@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared by the tests: one EAL per test binary, pools over private memory, and private network namespaces.
 #![allow(dead_code, reason = "no test binary uses all of it")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guest memory: ranges of files that the client passes (`VFIO_USER_DMA_MAP`), mapped into this process.
 //!
 //! A worker must never fault on such memory. So a range must lie within a file that cannot shrink ([`SealedFile`]).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A range of guest memory: what the client passes, checked, and its mapping in this process.
 
 use std::fs::File;

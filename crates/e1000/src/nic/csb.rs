@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The communication status block (CSB): a block of guest memory through which the card and a driver that supports it
 //! announce packets without register accesses (Rizzo, Lettieri and Maffione, "Speeding Up Packet I/O in Virtual
 //! Machines", 2013, 3.5). The PCI subsystem id tells the driver that the card supports it. The driver writes the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The EEPROM: 64 words, read by EERD or, bit by bit, by EECD (SDM 5.3 and 5.6, Microwire). An 82574 supports EERD
 //! only.
 

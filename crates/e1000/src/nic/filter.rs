@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which packets the guest receives (SDM 3.2.1): by destination address and VLAN.
 
 use super::Device;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The card: registers with their side effects, EEPROM, PHY, receive filter and interrupts.
 
 pub(crate) mod csb;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The supported cards.
 
 /// The model of a card.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring registers: two pages of BAR 0 that the guest can map.
 //!
 //! ```text

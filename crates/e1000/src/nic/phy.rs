@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The PHY behind MDIC (SDM 13.4.8), with a link of 1 Gbit/s: a Marvell 88E1000, or that of an 82574, whose registers
 //! have pages (register 22); only page 0 has any here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of registers in BAR 0, in bytes, and their bits (SDM chapter 13).
 #![allow(clippy::unreadable_literal, reason = "as in the manual")]
 

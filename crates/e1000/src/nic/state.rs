@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state of a card in a file of this process, so that another process can go on if this one is killed at any time.
 //!
 //! ```text

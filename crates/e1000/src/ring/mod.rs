@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The worker's side: packets between the rings in guest memory and the engine's buffers.
 
 mod offload;

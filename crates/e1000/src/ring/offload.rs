@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Offloads that a guest requests from its card, as the engine carries it beside a packet.
 //!
 //! A driver that leaves a checksum to the card has put the pseudo header's sum into its field. Before a segment is cut,

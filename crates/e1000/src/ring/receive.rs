@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that the guest receives (SDM 3.2): into its buffers, with a descriptor for each buffer.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that the guest sends (SDM 3.3): legacy and data descriptors, and context descriptors for offloads.
 //!
 //! ```text

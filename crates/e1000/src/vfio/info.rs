@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a client asks of a device first: its regions and interrupts (`linux/vfio.h`).
 
 use super::message::{Reply, word};

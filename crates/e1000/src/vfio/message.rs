@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages: a header of 16 bytes and a body, in the byte order of this machine.
 //!
 //! ```text

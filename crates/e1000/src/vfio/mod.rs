@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server's side of vfio-user, protocol 0.0 (libvfio-user's `docs/vfio-user.rst`, `linux/vfio.h`).
 
 mod info;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The card's PCI configuration space (PCI Local Bus 3.0, chapter 6).
 
 use crate::nic::Model;

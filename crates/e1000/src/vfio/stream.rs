@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A connection's bytes and descriptors. Its memory is bounded by the longest message, with one descriptor each.
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A driver of the card, with its rings in guest memory, and a wire behind it.
 
 use std::ops::{Deref, DerefMut};

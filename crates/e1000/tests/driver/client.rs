@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A vfio-user client.
 
 use std::io::{IoSlice, IoSliceMut, Read};

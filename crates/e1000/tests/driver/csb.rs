@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The communication status block: packets without register accesses, interrupts on the driver's request, and malformed
 //! blocks.
 

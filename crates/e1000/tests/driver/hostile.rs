@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients and drivers that break the protocol.
 
 use std::io::Read;

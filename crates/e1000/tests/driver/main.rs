@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The card as a client and a driver see it: over its socket, with guest memory in a memfd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

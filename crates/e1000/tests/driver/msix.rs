@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The 82574: identity, EEPROM and PHY as its driver reads them, MSI-X vectors, and extended receive descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};

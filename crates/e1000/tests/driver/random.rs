@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random messages, registers and rings, beside a card whose traffic goes on. Each runs for a second, or for as many as
 //! NETVM_TEST_SECONDS says.
 

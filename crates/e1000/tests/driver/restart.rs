@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The card's process is killed, at any time, and another one goes on with the same client.
 
 use std::os::fd::{AsFd, OwnedFd};

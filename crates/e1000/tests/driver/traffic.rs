@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets, interrupts, and registers as a driver reads them.
 
 use std::os::fd::OwnedFd;

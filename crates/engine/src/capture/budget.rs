@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time that filters of captures and traces may take. In: what the last packets cost. Out: whether a filter may
 //! run.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A filter in a worker: of a capture, or of a trace. In: packets. Out: those that it accepts. It first copies a
 //! packet's front and reads the copy, because other processes can write to the packet, and it has its share of the
 //! worker's time ([`Budget`]).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet capture. In: packets at a capture point, or packets about to be dropped, with their metadata. Out: a copy
 //! of each matching packet in the ring of the capture's reader. The packets themselves do not change.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The points of one capture, by number.
 
 use netvm_capture_ring::NONE_U16;

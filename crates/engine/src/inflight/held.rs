@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The held packets of an NF: those that it had taken out of its rings and not passed on when it ended. A sweep copies
 //! them before it frees their buffers.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers that an NF thread keeps: empty ones, for packets of its own, and packets that it holds. They are in the
 //! in-flight table, in words that name the thread, so only this thread can send or release them, and a sweep of it
 //! finds them without the owner table. Audits leave them alone, because an NF may keep a buffer for as long as it runs.

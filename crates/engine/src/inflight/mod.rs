@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tracks which packets NFs have, and takes them back: one worker's [`InFlight`].
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The in-order queue of one NF thread: the packets that one worker handed to it, oldest first.
 //!
 //! Most NFs return packets unchanged and in order. A comparison with the front of this queue then recognises them,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sweeps: reclaim the buffers of NFs that are gone, a slice of the table per turn, so that forwarding continues.
 
 use std::collections::VecDeque;

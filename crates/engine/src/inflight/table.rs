@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The in-flight table of one memory: the buffers that are out and in no in-order queue.
 //!
 //! One word per number of a buffer, private to the engine:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Takes packets back: checks descriptors that an NF thread returned against its source's queue, then against the
 //! in-flight table.
 //!

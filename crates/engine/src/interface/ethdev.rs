@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK ethdev ports: NICs, null.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces: what policy, FDB, routers and chains name. Each kind has a folder, or a file while it is small, with its
 //! control side ([`Control`]) and its datapath side ([`Device`]); [`open`] is the table of kinds. What a kind says of
 //! itself without being open is in `netvm_model`'s table ([`netvm_model::KindInfo`]). A kind without a device has no

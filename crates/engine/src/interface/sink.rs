@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The built-in sink: receives nothing, and counts and frees packets to send.
 
 use dpdk::Batch;

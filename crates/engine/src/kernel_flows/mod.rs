@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What ports with a fast path share: the network namespace with the other ends of their interfaces, and the kernel's
 //! flow table. Neither is made before a port needs it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Samples of what a worker receives by ports with a fast path. In: bursts. Out: headers, from which the manager learns
 //! what the kernel could forward. A flow of many packets is sampled soon, and workers decide nothing for the kernel.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The calls of an [`Engine`], for other crates: each goes to the manager of its part.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applying a configuration to the running engine, as a whole or not at all.
 //!
 //! The manager first creates everything that can fail (memory, ports), beside the running objects. Then the workers get

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of ports, chains and routers since they were configured. Workers count by number since their start, but the
 //! number of a removed item is reused.
 

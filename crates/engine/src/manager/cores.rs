@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cores of the workers, and their NUMA nodes. They change while packets pass: [`resize`](super::resize).
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet memories: one region for each trust group and NUMA node, and the engine's own for ports without a group.
 
 use std::sync::{Arc, Weak};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager: applies configurations, admits NFs, and sends the workers the commands that follow.
 //!
 //! In: configurations ([`Engine::apply`]), NFs ([`Engine::admit`]), route updates ([`Engine::update_router`]) and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notices: events that no call of the engine reports.
 
 use std::collections::VecDeque;

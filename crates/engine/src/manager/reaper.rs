@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frees large objects on a separate thread: compiled rules, whose memory DPDK clears, and long rule lists.
 
 use std::any::Any;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager's turn: what it looks after by itself, again and again.
 
 use super::kernel_flows::{self, Watching};

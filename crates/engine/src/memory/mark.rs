@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What stages note of a packet in its mbuf, as a 16-bit number that stays with it in chains, copies and segments,
 //! since mbufs are private to the engine:
 //!

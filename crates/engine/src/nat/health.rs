@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets of NAT rules that do not answer. In: what netvmd finds out, at any time. Out: a flag for each target,
 //! which the rules of all snapshots share, so that a target that fails needs no new snapshot.
 

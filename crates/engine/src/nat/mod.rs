@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT rules as workers ask them, once a connection. In: the rules of the configuration, and the addresses of routers'
 //! interfaces. Out: where the first packet of a connection leads, and what stands for its source.
 

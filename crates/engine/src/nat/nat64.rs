@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT64 of routers, as workers use it.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ends that pools do not give away, since rules for destinations lead them to services: published ports, and other
 //! rules that name ports.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One NAT rule at one port.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets of a rule for destinations. In: a hash of a connection's source. Out: the target that it leads to.
 //!
 //! A source has the same target at all times while that target is up, whatever becomes of others. While it is down, the

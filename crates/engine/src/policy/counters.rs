@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rule hit counters: counted per worker and decision, reported per rule.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decisions: the result of a rule lookup.
 
 use std::ops::Deref;

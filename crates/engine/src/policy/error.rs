@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors of compiling a policy.
 
 use netvm_policy::FlattenError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches L2 switching for loops and storms. In: the counts of the forwarding database and of storm control, once a
 //! second. Out: events for notices, and the state that views show.
 

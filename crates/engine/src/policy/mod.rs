@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The compiled policy: immutable, compiled off the packet path, shared by all workers.
 //!
 //! A worker looks up the flow key of a received packet once among the rules of its port. The result is the number of a

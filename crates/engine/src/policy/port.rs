@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rule lookups of a port.
 
 use std::sync::Arc;

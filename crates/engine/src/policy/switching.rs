@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! L2 switching, for packets whose action is `normal`.
 
 use std::num::NonZeroU16;

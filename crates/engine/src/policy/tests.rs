@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Policies that change while others are compiled, against a linear scan of the rules that are in force.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits on punted packets by destination. In: the hash of a router and an address. Out: whether one more packet
 //! conforms.
 //!

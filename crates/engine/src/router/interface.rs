@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces of routers in the workers' snapshot, as configuration and namespace together have them.
 //!
 //! In: what the control plane reads in a router's namespace ([`RouterState`]). Out: what workers check of each packet.

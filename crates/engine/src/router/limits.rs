@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits of how many neighbours a router's kernel has to resolve.
 
 use std::sync::atomic::{AtomicU64, Ordering};

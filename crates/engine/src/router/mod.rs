@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers in the workers' snapshot.
 
 mod destination_limit;

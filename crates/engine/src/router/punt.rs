@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits on packets that routers' interfaces punt to the kernel: each class of packets has a share of `punt_rate`, so
 //! that a scan of unused addresses takes nothing from routing protocols.
 

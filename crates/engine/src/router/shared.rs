@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that several routers share without a VLAN of their own each: which router a packet is for, by its MAC address.
 //!
 //! In: the interfaces of all routers. Out: for each shared port, the router of a MAC address, and the interfaces that

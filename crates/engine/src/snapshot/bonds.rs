@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bonds as workers see them: which member sends a flow, and whose packets a bond receives.
 
 use std::collections::VecDeque;

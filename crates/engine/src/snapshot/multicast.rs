@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping as workers see it: the ports of groups, and what workers and the manager exchange.
 
 use std::collections::VecDeque;

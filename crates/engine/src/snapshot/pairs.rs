@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ports of programs that are hops, as workers see them: which chain a packet continues that comes back by a port.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is known of the flows that go through a program: by which side they enter, and with which MAC addresses. In:
 //! the packets that enter. Out: the same for packets that come back, and for the program's own ones.
 //!

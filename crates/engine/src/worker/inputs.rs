@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chooses the ports that a turn polls. In: the number of packets of each poll, and ports that others found to have
 //! packets. Out: the ports of the next turn.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A worker: one thread on one core that handles the packets of its ports, chains and NFs, run to completion.
 //!
 //! A turn of its loop, in the order of the packet path:

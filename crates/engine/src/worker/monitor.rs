@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The flow monitor (Schultz and Crowley, section III-E). In: received packets, a burst at a time; it reads private
 //! copies of their fronts. Out: records of flows that ended or last long, into a ring that netvmd's exporter empties.
 //! The packets themselves do not change.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Next`]: where the packets of a burst go. A stage takes a burst and says it; the loop ([`graph`](super::graph))
 //! brings them there.
 

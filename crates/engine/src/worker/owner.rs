@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gives each flow one owner among the workers, for both directions, whatever ports and queues its packets come in by.
 //! In: packets that a port has received. Out: those of this worker's flows; the others go to their owners
 //! ([`arrivals`](super::graph::arrivals)).

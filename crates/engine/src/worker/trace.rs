@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to a packet, hypothetical or real, step by step.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces hypothetical packets: sends them through the stages of a worker that has no ports, and notes what happens to
 //! them.
 //!

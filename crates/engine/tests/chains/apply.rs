@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applying a host: live, as a whole, or not at all.
 
 use std::time::Duration;

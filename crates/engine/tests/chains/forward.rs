@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets through chains of real NF processes.
 
 use std::time::Duration;

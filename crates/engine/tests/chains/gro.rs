@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Received packets that GRO coalesces leave as they came, byte by byte, whatever receives them.
 
 use std::collections::BTreeMap;

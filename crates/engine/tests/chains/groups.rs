@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trust groups: crossing copies and is counted, rights hold, regions may be on several nodes.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chains of real NF processes: forwarding, failures, groups, verdicts, statistics.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that do not return packets as they got them: in another order, changed, twice, or by another NF.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Time stamps in captures that are written.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that fill the eventfds which they share with others: only NFs of their own trust group wait for them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A hostile NF: attaches like any other, then writes random bytes over everything that it can map.
 //!
 //! `NETVM_HOSTILE_SECONDS` says for how long (3 by default).

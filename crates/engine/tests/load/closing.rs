@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that close while their devices take no more packets: each packet that they had is counted.
 
 use std::net::Ipv4Addr;

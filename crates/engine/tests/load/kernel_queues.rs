@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports of the kernel. With a queue for each of two workers, connections are spread over both, and every byte is
 //! right. Many that are idle hold no buffers.
 

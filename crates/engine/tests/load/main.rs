@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Load, one test at a time: a scan and rule changes, ports that close, cores that change, and connections over several
 //! workers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Queues that move from one worker to another while packets pass.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The policy changes under full load: no packet is lost, and new rules act at once.
 
 use std::net::Ipv4Addr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A port scans with tuples that never repeat; TCP connections between two other ports are set up as fast as without
 //! it.
 

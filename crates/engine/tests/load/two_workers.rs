@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker and two do the same: the packets that leave, those that are dropped, the counts of rules, and the flows
 //! that are recorded. And limits hold for all workers together.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several workers: which of them serve which ports, and packets that pass from one to another.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each action of a rule, and each default of a port, end to end between captures.
 
 use std::net::IpAddr;

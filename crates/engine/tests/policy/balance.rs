@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two replicas of unequal speed: by occupancy, the faster one gets more, and their rings are equally full.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Filter sets in the whole engine: it sends every packet of a capture where a plain linear scan would.
 //!
 //! `NETVM_TEST_HEADERS` says how many headers for each set; the full number is 100,000.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A loop of links: what it floods is limited, and reported.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules, switching and replicas in the whole engine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bursts in which rules match some packets, none, or packets that skip the prefilter: each packet goes where a plain
 //! scan of the rules sends it, in order within each flow.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows that stick to their replica: two of unequal speed get as many packets as they can handle, in order within each
 //! flow.
 

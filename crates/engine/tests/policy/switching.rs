@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! L2 switching end to end between captures.
 
 use std::net::IpAddr;

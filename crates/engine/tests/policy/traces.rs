@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What traces say of packets is what happens to them: of flooded ones, at every port, and of those with headers that
 //! rules and the guard cannot see, which do not pass a port that has them.
 

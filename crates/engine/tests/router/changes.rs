@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routes that change, and workers that come and go, while packets are forwarded.
 
 use std::time::{Duration, Instant};

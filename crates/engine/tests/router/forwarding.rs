@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers end to end between captures: what is forwarded, and what is dropped.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers between captures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router with as many interfaces as a host has room for: 512, each with a port of its own and a punt port.
 
 use super::plan::{self, *};

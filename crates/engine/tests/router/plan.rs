@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router with two interfaces between captures, and frames for it.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the kernel of a router gets, what comes from it, and how much it can get.
 
 use std::collections::{BTreeMap, BTreeSet};

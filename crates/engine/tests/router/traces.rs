@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What traces say of packets is what happens to them: under random rules for what ports receive and send, routed,
 //! punted, and through an NF that rewrites packets as NAT does. A hypothetical packet ends at the NF: behind it, the
 //! trace of the rewritten packet counts.

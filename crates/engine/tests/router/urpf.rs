@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of sources by the way back (uRPF).
 
 use std::collections::BTreeSet;

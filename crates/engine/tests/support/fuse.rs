@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A FUSE file system with one file, whose server does not answer any more once that is open (fuse(4), `linux/fuse.h`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest that speaks enough vhost-user to connect, and then writes anything into its rings.
 //!
 //! Messages are those of QEMU's `docs/interop/vhost-user.rst`, rings those of virtio 1.2 section 2.7.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs in real VMs, under QEMU's translator: no KVM is needed.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts how often a thread is woken, and what other threads receive meanwhile.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

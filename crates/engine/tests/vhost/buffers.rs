@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers of every shape that virtio allows (virtio 1.2, sections 2.7 and 2.8), and how a guest offers them.
 
 use crate::support::hostile_guest::{AVAILABLE, HostileGuest, USED, descriptor};

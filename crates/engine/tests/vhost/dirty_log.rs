@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dirty log of migrations: every byte that netvm writes into a guest's memory is on a page that is marked.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Copies to guests by a DMA engine: DPDK's software one (`dma_skeleton`), a thread that copies.
 
 use std::path::Path;

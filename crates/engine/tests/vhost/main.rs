@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests on vhost-user, honest and hostile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

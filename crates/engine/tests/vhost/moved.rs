@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests whose back-end or memory changes: after a crash of netvm, after a migration, and region by region.
 
 use std::os::fd::AsFd;

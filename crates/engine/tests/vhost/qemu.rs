@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! QEMU as the front-end of a guest that only has firmware: what it shares is taken if it is memory.
 
 use std::path::Path;

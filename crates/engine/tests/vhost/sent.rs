@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers of every shape from which a guest sends: its packets arrive whole, and those that contradict their header do
 //! not.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests' buffers of every shape that virtio allows: packets arrive whole in all of them.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests on vhost-user ports: `dpdk-testpmd` with virtio-user ports, in processes of their own.
 
 use std::time::{Duration, Instant};

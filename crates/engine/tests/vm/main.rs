@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs in VMs: real guests under QEMU.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

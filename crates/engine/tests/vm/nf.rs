@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs in VMs: the same programs, the same chains, the same memory.
 //!
 //! `NETVM_HOSTILE_SECONDS` says for how long a hostile guest runs (5 by default).

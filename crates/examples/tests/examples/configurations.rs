@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each example in namespaces of its own, as its README runs it.
 
 use std::process::Command;

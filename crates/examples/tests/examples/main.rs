@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs what users copy: the examples, and the projects that `netvm new-nf` makes, in every language.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm new-nf`: each project builds, its test passes, and it runs in `netvm replay`.
 
 use std::fs;

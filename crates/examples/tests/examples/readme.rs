@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands of the README and of the tutorials, in their order; those that build are for `./dev check-release`.
 
 use std::process::Command;

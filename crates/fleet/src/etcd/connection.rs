@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections to the members of etcd. In: an address. Out: HTTP/1.1 over TCP or TLS.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys, transactions and leases. etcd's JSON has keys and values in base64, and numbers of 64 bits as strings.
 
 use base64::Engine as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a member of etcd says of itself.
 
 use serde::Deserialize;

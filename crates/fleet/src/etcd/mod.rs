@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A client of etcd's JSON gateway, which every member serves at its client addresses.
 //!
 //! Requests go one after another over one connection, to one member; to the next one if that fails. None is sent twice.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches: a connection on which etcd says that keys have changed, one line of JSON for each piece of news.
 
 use std::time::Duration;

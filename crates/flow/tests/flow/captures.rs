@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures of ordinary and broken traffic: both parsers give the same keys, and the cache gives one decision for each.
 
 use std::collections::HashMap;

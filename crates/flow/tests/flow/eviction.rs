@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Eviction: compared with simple reference caches of eight entries, and under a scan.
 
 use std::collections::VecDeque;

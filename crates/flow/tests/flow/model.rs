@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the cache with an unbounded map: no wrong decision, and no miss without a counted reason.
 
 use std::collections::HashMap;

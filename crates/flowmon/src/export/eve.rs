@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows as JSON lines, named as in Suricata's `eve.json`.
 
 use std::fs::{File, OpenOptions};

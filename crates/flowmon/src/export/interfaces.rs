@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Interfaces`]: the names of the ports by which records came in.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Exports records: a thread of its own takes them from the rings of all meters and gives them to an IPFIX collector,
 //! to an eve file and to the sketch of top talkers. Events of NAT go to the collector, too.
 

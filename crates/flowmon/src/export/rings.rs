@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Rings`]: the rings of all producers, of which new ones come at any time.
 
 use std::sync::mpsc::{Receiver, TryRecvError};

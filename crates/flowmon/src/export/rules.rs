@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`RuleNames`]: the names of the rules in records.
 
 use std::collections::BTreeMap;

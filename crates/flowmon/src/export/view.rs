@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an exporter has done so far: its thread writes it, and others read it through a [`View`].
 
 use std::net::IpAddr;

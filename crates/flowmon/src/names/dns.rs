@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The name that a DNS message asks for (RFC 1035, section 4.1). The tests compare with NLnet Labs' `domain`.
 
 use crate::entry::{Name, NameKind};

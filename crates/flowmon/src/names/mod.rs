@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Host names in packets: the question of DNS messages, the server name of TLS. In: the payload of a packet, which is
 //! hostile. Out: a bounded name, or none. Nothing allocates.
 

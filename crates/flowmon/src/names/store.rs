@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names of the flows of a table: a fixed number of places, as few flows have one.
 
 use crate::entry::Name;

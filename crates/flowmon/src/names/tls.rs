@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server name of a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3). Read here and not by
 //! `tls-parser`, which allocates. Of a hello that spans segments, only the first one is read.
 

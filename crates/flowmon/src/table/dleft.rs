@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The paper's `flow` monitor: a d-left hash table (Vöcking, How asymmetry helps load balancing, JACM 50(4), 2003;
 //! Schultz and Crowley, section III-E). Each flow has one bucket in each of four subtables; a new flow goes into the
 //! emptiest of them, the leftmost if several are. A look-up compares the keys in all four.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flow tables behind one trait. In: the key of a packet and its hash. Out: the slot of its flow. A table never grows
 //! and never allocates after it was made; when it has no room, the flow among those in reach that was silent for
 //! longest gives way, and the caller exports what it had.

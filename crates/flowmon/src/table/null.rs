@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The paper's `null` monitor: headers are read and lengths counted, and no flow is kept.
 
 use super::{FlowTable, SlotLookup, Slots};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Our table: two buckets of eight flows per hash, found by 16-bit tags. The tags of a bucket are 16 bytes, compared
 //! all at once; an entry is read only where a tag agrees, so a look-up costs at most two cache lines of tags and, but
 //! for one in some thousands, only the entry that it wants. Tags of a million flows fit the cache that their entries do

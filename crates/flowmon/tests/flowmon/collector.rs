@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Export to nfdump's collector, and to TCP collectors that come and go.
 
 use std::io::Read;

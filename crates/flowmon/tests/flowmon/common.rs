@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures, nfdump's collector, libfixbuf's reader.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of many flows, for tests and examples.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Meters with each table against a slow, obvious one.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT events, and flows that rules have decided and NAT has translated, as Wireshark's dissector and nfdump's
 //! collector read them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are tracked and translated, in any order.
 
 use netvm_conntrack::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What senders of packets can do.
 
 mod connections;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of IGMP and MLD for a switch that snoops.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are translated between IPv6 and IPv4.
 
 use netvm_conntrack::nat64::{Counterpart, Ends, Front, Original, Translated, Untranslatable, translate};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of ARP and neighbour discovery, which a tunnel answers in place of other servers' hosts.
 
 use netvm_wire::neighbour::{Holder, MAX_ANSWER, Message};

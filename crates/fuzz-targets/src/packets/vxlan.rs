@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Datagrams for a tunnel end point: as they come, in fragments, and within each other.
 
 use netvm_wire::vxlan::{Outer, TosPlace, V4_HEADERS, datagram, decapsulated_tos, vni};

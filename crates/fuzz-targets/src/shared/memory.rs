@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Arbitrary control memory and next-hop tables, as an NF may receive them.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory that a peer shares and can write at any time: rings, control memory, tables, and packets of an NF.
 
 mod memory;

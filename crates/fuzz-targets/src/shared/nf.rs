@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Arbitrary descriptors in the rings of an attached NF.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A real ring whose other end is hostile.
 
 use std::cell::UnsafeCell;

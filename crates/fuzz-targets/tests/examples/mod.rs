@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Valid examples for each body, most of them written by the crates that read them.
 
 mod packets;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The usual mutations of a fuzzer, from a fixed seed.
 
 /// xorshift64 with a fixed seed, so that failures are reproducible.

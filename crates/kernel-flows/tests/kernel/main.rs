@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs in a real kernel, between two network namespaces. The test itself is the slow path.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of every kind, and what a function in Rust says of each.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two containers, netvm's namespace between them, and a slow path that forwards what misses.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets of routed and translated flows: they arrive as `wire` would rewrite them.
 
 use std::time::Duration;

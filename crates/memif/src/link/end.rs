@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One end of a ring: the buffers behind its descriptors, whichever side made them.
 
 #![allow(unsafe_code, reason = "prefetches")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both directions of a connection, for workers: which descriptors are theirs, and the packets in them.
 
 mod end;

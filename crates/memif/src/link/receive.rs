@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that the peer has put into a ring.
 
 #![allow(unsafe_code, reason = "copies out of memory that the peer writes")]

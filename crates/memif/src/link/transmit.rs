@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets for the peer.
 
 #![allow(unsafe_code, reason = "copies into memory that the peer writes")]

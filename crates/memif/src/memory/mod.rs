@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory that client and server share: regions, and the rings in them.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory of a client: one region, with all rings, and a buffer for each descriptor.
 //!
 //! ```text

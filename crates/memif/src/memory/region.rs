@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Regions: files with memory, mapped.
 
 use std::fs::File;

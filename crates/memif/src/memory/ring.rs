@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ring in a region: atomic words, which the peer may change at any time.
 
 #![allow(unsafe_code, reason = "memory that the peer writes, as atomic words")]

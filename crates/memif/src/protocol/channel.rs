@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The socket: sends and receives messages without waiting.
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages, and their bytes: fields in the order of the machine, packed, after a type of two bytes.
 
 /// Bytes of a message.

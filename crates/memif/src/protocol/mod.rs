@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of the socket: 128 bytes each, in a packet of its own (`SOCK_SEQPACKET`), with at most one descriptor.
 
 mod channel;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The client: makes memory as the server allows it, and passes it, one message after the other.
 
 use std::collections::VecDeque;

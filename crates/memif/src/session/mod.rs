@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a connection begins: messages in, answers and a link out. Nothing here waits or has a socket.
 
 mod client;

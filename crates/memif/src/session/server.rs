@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server: says what it offers, and takes the client's memory and rings.
 
 use std::os::fd::OwnedFd;

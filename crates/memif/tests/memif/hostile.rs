@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Peers that break rules: a word for each, and nothing else happens.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Server and client against each other.
 
 use std::os::fd::AsFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A peer that sends any bytes. Its messages are written here a second time, as `memif.h` has them.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports with sockets in a folder of their own, and what passes through them.
 #![allow(unsafe_code, reason = "hands the bytes of vectors to queues")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How the API is served: its Unix sockets, the web page, and an address for other machines.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: how many connections a worker holds, and for how long; what is logged of them.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What must hold after a change that netvmd makes by itself, or netvmd goes back.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping: the switch as a whole, and what ports differ in.
 
 use std::fmt;

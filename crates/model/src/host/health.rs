@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which targets of NAT rules netvmd checks, and from where. In: the rules with `health`. Out: each check once, however
 //! many rules lead to its target.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routers at networks of tunnels (integrated routing and bridging, RFC 9135).
 
 use netvm_ids::RouterId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory that a port receives into. In: rules, chains and the links between ports. Out: the trust group whose
 //! memory it is, or none: the engine's own memory.
 //!

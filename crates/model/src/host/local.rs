@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The prefixes of NAT that a router takes for its own beside its addresses, so that it answers ARP and neighbour
 //! discovery for them, and refuses what no connection has asked for. In: the NAT rules of a host. Out: prefixes of
 //! local routes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NAT rules that published ports and routers' interfaces imply.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stable numbers: an item whose name the old host has too keeps its number.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ports of programs that are hops.
 
 use netvm_ids::{ChainId, PortId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Punt ports, by which the kernel gets packets of routers and sends its own.
 
 use netvm_ids::PortId;

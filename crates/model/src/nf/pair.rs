@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hops that are pairs of ports: any program, whose packets leave netvm by one port and return by the other.
 
 use std::path::PathBuf;

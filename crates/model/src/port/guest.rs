@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that are a guest's network card, and who may connect to the socket that a port creates.
 
 use crate::words::words;

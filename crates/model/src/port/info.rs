@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a kind of port says of itself. Checks, the engine, netvmd and the API ask for it; they do not match on kinds.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys of the kinds of port, each with the form of its value. `netvm-config` reads and writes them by that list.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of the kinds of port: their keys with the defaults, and what each says of itself. The engine opens them
 //! (`interface/`); nothing else matches on kinds.
 

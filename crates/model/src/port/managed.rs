@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces that netvmd creates and gives addresses: those of containers, and the host's own.
 
 use std::net::IpAddr;

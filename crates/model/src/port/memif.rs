@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that share memory with a program of DPDK, VPP or others (memif).
 
 use std::path::PathBuf;

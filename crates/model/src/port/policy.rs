@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a port does with packets besides the rules.
 
 use netvm_ids::{ChainId, PortId, QueueId, RouterId};

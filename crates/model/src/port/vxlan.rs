@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports of a VXLAN network (RFC 7348): what they send goes to other servers in UDP datagrams, by a virtual router.
 
 use std::net::{IpAddr, Ipv4Addr};

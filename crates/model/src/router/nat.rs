@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network address translation: which connections are translated, and to what.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Published ports: what Docker's `-p` is.
 
 use std::fmt;

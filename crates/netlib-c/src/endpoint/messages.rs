@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages in C: of other NFs of the trust group, and of netvmd.
 
 use std::ffi::{c_char, c_int};

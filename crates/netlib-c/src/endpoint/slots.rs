@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets that an NF thread has beyond bursts, by number, since C has no owners.
 
 use netlib::{BURST, OwnedPacket};

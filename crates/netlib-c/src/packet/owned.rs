@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that an NF makes, copies, holds and sends: it has them beyond the burst.
 
 use std::ffi::c_int;

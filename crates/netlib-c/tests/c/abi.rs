@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls the C functions as C would: return values and wrong arguments. Attached NFs are this test binary in a separate
 //! process; an environment variable selects the NF.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator as C would call it: what goes in comes out with its verdict, and wrong arguments are errors.
 
 use std::ffi::{c_int, c_void};

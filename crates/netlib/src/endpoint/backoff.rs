@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When a thread leaves its core to others. In: the time without packets, and since the last yield. Out: whether to
 //! spin, to yield, or to sleep until woken.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A burst of received packets, and the look-ups of names that an NF needs meanwhile. In: the packets that an
 //! [`Endpoint`] received. Out: a verdict for each; dropping the burst sends the packets. If the NF panics, packets
 //! without a verdict are discarded instead, and the first of them is written to standard error.

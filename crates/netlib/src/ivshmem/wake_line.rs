@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The wake line: the VM's second serial port, by which the host wakes the VM's NF threads. In: bytes, each the number
 //! of a thread that has packets. Out: signals to eventfds like those of a process, by a thread of netlib.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The doorbell register of a VM's `ivshmem-doorbell` device (QEMU's `docs/specs/ivshmem-spec`, "Doorbell").
 //!
 //! On a write of `peer << 16 | vector` to the register at byte 12, QEMU or KVM signals an eventfd on the host. netvm is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of an NF: to other NFs of its trust group and from them, and from netvmd. They go over the attach socket,
 //! or in a VM over the mailbox in control memory. Not for packets: netvmd passes each one on, at most 100 a second and
 //! 200 at once, and no more than fit into a socket or a mailbox.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clock that NFs read: the processor's, which [`Simulator::advance`](super::Simulator::advance) moves forward for
 //! the NFs of its thread. So a test need not wait for time-outs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's side of an NF's shared memory: one region, one worker, an empty next-hop table. It knows of each buffer
 //! whether the NF has it, and gives the NF empty ones.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A simulator to test an NF without an engine: no daemon, no privileges, no DPDK.
 //!
 //! The NF runs on the same rings, memory and endpoint code as in production; the simulator replaces only the engine.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator for an NF's program. In: a program to start, and packets. Out: its verdicts, counters and exit status.
 
 use std::io;

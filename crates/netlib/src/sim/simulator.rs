@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The simulator for a function in the test's own thread. In: packets. Out: the function's verdicts and the changed
 //! packets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Look-up of the next hop. In: a packet's chain and hop, or a role. Out: the destination by the next-hop table.
 
 use netvm_region::{Destination, Table};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Backpressure: tells the engine, at the entry of a chain, that a ring inside the chain is filling up.
 //!
 //! For each chain the group's region has a word with a bit for each NF thread. An NF thread sets its bit when its next

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which replica of a role gets a packet.
 
 use netvm_region::{Balance, MAX_NF_THREADS};

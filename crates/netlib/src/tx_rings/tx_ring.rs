@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One tx ring of an NF thread.
 
 use netvm_region::RingRef;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a thread does while a ring that it writes to is full.
 
 use std::time::Duration;

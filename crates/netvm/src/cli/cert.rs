@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm cert`, `netvm passwd` and `netvm doctor`.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm port` and `netvm docker`: ports that come and go.
 
 use std::path::PathBuf;

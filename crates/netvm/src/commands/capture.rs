@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm capture`.
 
 use std::fs::File;

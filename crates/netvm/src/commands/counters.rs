@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Columns of counters. Their tables say which there are, in which order, and in which unit.
 
 use comfy_table::Table;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm explain`.
 
 use netvm_api::explain::{self, Explanation};

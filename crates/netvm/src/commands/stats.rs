@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm stats`: totals once, or totals and rates at an interval.
 
 use std::time::Duration;

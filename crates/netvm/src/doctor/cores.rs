@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of cores: number, NUMA nodes, isolation, frequency governor, time stamp counter.
 
 use std::collections::BTreeSet;

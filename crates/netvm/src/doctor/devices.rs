@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of devices: NICs for DPDK, the IOMMU, Linux bridges, and DMA engines that copy to guests.
 
 use super::Check;

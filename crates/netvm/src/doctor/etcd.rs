@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of etcd, if it is named: whether each member answers and has a leader, and its clock.
 
 use netvm_fleet::{CLOCK_TOLERANCE, EtcdArgs, EtcdError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of the kernel's features, this user's capabilities and the installed netvmd.
 
 use std::io;

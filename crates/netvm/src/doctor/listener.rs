@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who listens at an address: /proc/net/tcp and the descriptors of processes (proc_net(5), proc_pid_fd(5)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of what other machines need of this one: the files and the address of the API for them, and the clock.
 
 use std::net::SocketAddr;

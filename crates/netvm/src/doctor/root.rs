@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads kernel files below a root folder, which tests replace.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks for VMs: QEMU, its vfio-user client, and KVM.
 
 use std::path::Path;

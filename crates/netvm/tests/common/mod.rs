@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs netvm, and a server with canned answers.
 #![allow(dead_code, reason = "no test binary uses all of it")]
 

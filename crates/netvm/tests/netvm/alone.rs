@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that need no netvmd, and the errors when none runs.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands that go on: events, and the live view, also while netvmd starts again; `status --wait`.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm policy import`: what it prints, and when it refuses.
 
 use crate::common::{file, folder, netvm};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvm, with a server of canned answers where it needs netvmd.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 

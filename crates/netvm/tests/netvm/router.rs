@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm router` against a server with canned answers.
 
 use crate::common::Server;

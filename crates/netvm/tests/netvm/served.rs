@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that netvmd answers.
 
 use std::io::{BufRead, BufReader, Read, Write};

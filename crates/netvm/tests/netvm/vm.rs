@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm vm` against a server with canned answers and a fake console.
 
 use std::io::{Read, Write};

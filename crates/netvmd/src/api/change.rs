@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests that change something: plan, apply, restart, stop.
 
 pub(super) mod live;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The HTTP API on Unix sockets and addresses: requests and replies of `netvm-api`, answered from the engine, the
 //! supervisor and the VMs.
 

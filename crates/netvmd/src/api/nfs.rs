@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NF instances: the engine's counters of attached ones, combined with the supervisor's state.
 
 use std::collections::BTreeMap;

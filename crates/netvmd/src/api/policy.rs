@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules, flows, MAC addresses and packet traces.
 
 pub(super) mod connections;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers and their routes.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The status of the daemon, and its current problems.
 
 use std::sync::Arc;

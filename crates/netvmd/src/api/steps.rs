@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps of traces, as text and by name. In: a step, and the configuration for its names. Out: one line, or one for
 //! each rule.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The connection of an NF, on its own thread. A peer can send descriptors that take arbitrarily long to close, such as
 //! a TCP socket with SO_LINGER or a file of a FUSE server. The kernel closes them in the thread that receives from the
 //! connection or closes it. So only this thread does both, and nothing waits for it.

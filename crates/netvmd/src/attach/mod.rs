@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lets NFs attach: the handshake of one NF (`session`, over a `connection`), and the attach socket for NFs that netvmd
 //! does not start (`server`).
 

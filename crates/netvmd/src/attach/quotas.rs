@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many connections of the attach socket each user may have. In: a connection and its user. Out: a permit, or none.
 //!
 //! Every user may connect. So those who may attach as no role have few places of their own together, however many they

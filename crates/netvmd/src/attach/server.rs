@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The attach socket for external NFs, which netvmd does not start. The kernel tells netvmd their user and process.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The session of an NF: handshake, admission to the engine, and end.
 
 use std::io;

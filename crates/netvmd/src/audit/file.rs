@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file of the audit log, and the thread that writes it, which may wait for the disk. It opens the file again when
 //! its path has another one, as after logrotate(8).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The audit log: who changed or tried to change what, from where, and what came of it. In: requests and their
 //! outcomes. Out: JSON lines in a file, written by a thread, so that no disk delays netvmd.
 

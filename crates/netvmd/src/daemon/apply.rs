@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applies a configuration to the running host: live, and completely or not at all.
 //!
 //! 1. Parse and check the text; check that this machine has everything that it names. Nothing has changed so far.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which rules apply now: by the clock, and by the loads of roles. Evaluated once a second, outside of the packet path;
 //! a rule that begins or ends to apply is a change of rules like any other.
 

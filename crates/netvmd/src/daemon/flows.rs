@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Exports the flows that the workers count. In: records from the workers' rings, and counts of drops once a second.
 //! Out: IPFIX messages and JSON lines, from the exporter's thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random numbers that netvmd keeps in its state folder, so that they are the same after a restart.
 
 use std::fs::{File, OpenOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Adds and removes single ports beside the configuration file. In: a port with its owner. Out: a configuration as a
 //! whole, which is checked and applied as that of a file; only what differs is opened or closed.
 

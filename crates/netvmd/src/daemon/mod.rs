@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running daemon: parts that own their state, and the changes of the configuration, which concern all of them.
 
 mod apply;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events of refused connections. In: counters of the workers, once a second. Out: events, for each port and reason one
 //! in [`INTERVAL`] at most, with what was counted since the last one, so that a flood cannot fill the history.
 

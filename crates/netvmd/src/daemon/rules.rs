@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of single rules, and compilation of policies off the runtime's and the engine's threads.
 //!
 //! A change is compiled as an overlay on the compiled rules, in a few milliseconds at most, and is in force when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statistics that netvmd itself collects: the workers' load, and buffers reclaimed from NFs that ended.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits how often netvmd writes what peers can cause: guests, NFs, clients of the API. In: each occurrence. Out:
 //! whether to write it, and how many before it were not written.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events of netvmd: a bounded history, and followers. A slow follower loses events without affecting others.
 //!
 //! A guest or an NF can cause events as often as it likes. So those about one subject are limited, with a count of what

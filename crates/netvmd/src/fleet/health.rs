@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether this host is healthy, by the tests of its configuration (`[health]`).
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Desired state in etcd: `netvmd --etcd URL,… --host NAME`.
 //!
 //! In: the host's configuration and the fragments that it names. Out: changes of what runs, as by the API's `apply`,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ICMP echo requests (RFC 792, RFC 4443). In: addresses. Out: those that did not answer in time.
 
 use std::collections::BTreeMap;

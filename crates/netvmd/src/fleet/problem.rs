@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors as a host reports them.
 
 use netvm_config::ConfigError;

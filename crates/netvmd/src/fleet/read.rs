@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What etcd says about this host. In: etcd's keys. Out: whose the name is, and what the host is to run.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Brings this host to what etcd wants: applies it as the API does, tests its health, keeps it or goes back. In: the
 //! wanted state. Out: changes, and reports. It needs no etcd.
 

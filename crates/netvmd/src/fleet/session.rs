@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The connection with etcd. In: news of etcd, reports of this host. Out: the wanted state, and the host's status.
 //!
 //! A session claims the name, gets a lease, reads, and watches from the revision that it has read on. Keeping the lease

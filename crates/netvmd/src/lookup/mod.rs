@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Looks up everything that a configuration names: cores, interfaces, devices, programs, users, files, folders and
 //! namespaces. `netvmd check`, plans and applies do so before anything changes.
 

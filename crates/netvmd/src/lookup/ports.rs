@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces, devices, sockets and captures of ports.
 
 use std::fs::{self, OpenOptions};

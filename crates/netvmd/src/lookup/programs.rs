@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs, users and cores of NFs and VMs.
 
 use netvm_config::{Missing, MissingKind};

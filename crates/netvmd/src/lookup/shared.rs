@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces that ports share with others: programs that manage them, and the kernel's own bridges, bonds and
 //! addresses. In: a port. Out: warnings with the remedy.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Users and groups that own sockets of ports.
 
 use netvm_config::{Missing, MissingKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the chain of a replay from the command line.
 
 /// Splits a chain at its commas, and each NF into its program and arguments as a shell does: quotes keep commas and

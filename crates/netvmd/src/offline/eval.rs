@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm policy eval`: the first rule of a ClassBench filter set for each header of a file.
 
 use std::io::{self, BufRead, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of a replay, and what is in the input: `-` is standard input or output, and a replay that fails leaves the
 //! output as it was.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the headers of a ClassBench trace: on each line source, destination, source port, destination port and
 //! protocol.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Commands that need no daemon: `netvmd replay` and `netvmd policy-eval`.
 
 mod chain;

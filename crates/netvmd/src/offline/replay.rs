@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvmd replay`: sends a capture through a chain of NF processes into another capture, without daemon, configuration
 //! and privileges.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pause before a process is restarted.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cgroup for each process of an NF, with limits on memory, tasks and its share of contended cores. Uses version 2
 //! (cgroups(7), `Documentation/admin-guide/cgroup-v2.rst`), and version 1 for controllers that the machine mounts
 //! there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes of NFs and VMs that netvmd starts: their sandboxes, limits, cores and output, and why they ended.
 
 pub(crate) mod backoff;

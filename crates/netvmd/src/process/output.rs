@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Copies an NF's standard output and error to the log. Limits the lines' length and rate, so that an NF cannot fill
 //! the disk.
 

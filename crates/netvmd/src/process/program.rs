@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the program that the first word of an NF's `command` names.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts the process of an NF.
 //!
 //! PDEATHSIG ties a process to the *thread* that forked it, so only the daemon's main thread starts processes: it lives

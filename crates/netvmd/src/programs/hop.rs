@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One instance of a program with two ports: starts its process, watches it, and starts it again when it has ended.
 //!
 //! ```text

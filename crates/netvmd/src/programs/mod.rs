@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs with two ports: any software as a hop of a chain. netvmd makes a network namespace for each instance and
 //! runs the program there; the engine sends packets through it, probes it, and says whether it works.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where a program with two ports runs: a network namespace of its own, whose interfaces `left` and `right` lead to
 //! netvm. In: the configuration of an instance. Out: the namespace, until it is removed.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Health of the targets of NAT rules. In: the targets that a configuration checks. Out: to the engine, whether each is
 //! healthy; an event for each change.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers: the kernel of a network namespace is the control plane, and its routes go to the engine's FIB.
 //!
 //! netvmd creates namespaces and interfaces before the engine opens ports on them, and removes them when the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Switches off transmit offloads of a router's veth interfaces.
 
 use std::io;

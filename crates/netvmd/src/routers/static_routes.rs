@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Static routes of the configuration in a router's kernel, and local ones for the addresses of NAT. They have their
 //! own protocol number, so that netvmd does not remove other routes.
 

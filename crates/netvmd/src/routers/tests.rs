@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests with real namespaces and without an engine.
 
 use std::process::Command;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the loads of roles, once a second, for all that follows them: which rules apply, how many replicas a role has,
 //! and what NFs are told.
 

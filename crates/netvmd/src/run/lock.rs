@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock of a run directory. In: the directory. Out: a file that one netvmd at a time has locked.
 //!
 //! A lock of flock(2) needs no more than permission to open the file, and a shared record lock no more than to read it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd from its start to its end.
 
 mod adapt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The run directory: locked by one daemon at a time, and cleared of a dead daemon's sockets.
 
 use std::fs::{self, Permissions};

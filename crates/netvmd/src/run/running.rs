@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The order in which netvmd's services start, and in which they stop: the opposite one.
 
 use std::os::unix::process::CommandExt;

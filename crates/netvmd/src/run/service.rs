@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd as a system service: log lines on standard error, signals, and sd_notify(3) messages to the service manager.
 
 use std::io::{self, IsTerminal, Write, stderr};

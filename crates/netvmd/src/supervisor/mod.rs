@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Supervises the NFs that netvmd starts: the configured number of processes of each, in sandboxes, restarted when they
 //! end.
 

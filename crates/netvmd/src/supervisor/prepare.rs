@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Looks up programs, users and cores of managed NFs.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts and stops processes until they match the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A replica: starts a process of an NF, waits for it to attach, watches it, and restarts it when it ends.
 //!
 //! ```text

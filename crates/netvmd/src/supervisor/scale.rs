@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The number of replicas of roles that follow their load. In: loads, once a second. Out: a replica that starts, or one
 //! that gets no new flows and ends once it has no live ones.
 

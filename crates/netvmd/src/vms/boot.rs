@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Watches a VM boot: within `boot_timeout`, its NF must attach, or a driver must come up at one of its ports. A late
 //! VM keeps running, and its status reports the problem.
 

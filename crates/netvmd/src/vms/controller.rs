@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Controls a VM: starts it, watches it over QMP, shuts it down and restarts it.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Handle of a VM's controller. In: the desired state. Out: the status.
 
 use std::sync::Arc;

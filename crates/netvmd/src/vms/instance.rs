@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's instance of an NF in a VM: admitted before the VM starts, ready when it has booted, removed after its
 //! end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which of a VM's cards are connected to their ports.
 
 use netvm_vm::CardKind;

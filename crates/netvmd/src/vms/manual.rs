@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A VM that a user or libvirt starts: netvmd listens on its sockets and follows it by its connections.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual machines. Ordinary guests keep running when netvmd ends. The next netvmd finds them by their folders in the
 //! run directory, and takes them over.
 

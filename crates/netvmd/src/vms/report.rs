@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! QEMU's events: what they say of the guest, and, with the process's exit reason, of its end.
 
 use std::time::Instant;

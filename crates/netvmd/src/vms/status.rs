@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The status of a VM, for the API and for callers that wait for a start or stop.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Large captures delay neither the API nor a fail-over.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures as an interface at which programs listen.
 
 use std::io::{BufRead, BufReader};

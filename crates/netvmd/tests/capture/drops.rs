@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that devices and shapers drop, after they were sent as far as the engine knows.
 
 use super::*;

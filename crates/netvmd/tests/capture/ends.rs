@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The last packets of NFs that ended, and captures whose output ends.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures by Wireshark's extcap interface.
 
 use std::net::TcpListener;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets of each capture point, slow readers, and requests that are refused.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rights to capture.
 
 use std::os::unix::process::CommandExt;

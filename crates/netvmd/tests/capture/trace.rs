@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of packets of traffic: they name what the packets met, and end with their client.
 
 pub mod made;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures of a running netvmd, in files.
 
 use std::path::Path;

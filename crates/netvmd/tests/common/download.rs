@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A download over TCP, of which every byte is verified.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real guests under QEMU's emulation, driven by a shell on their serial console.
 
 use std::fs::File;

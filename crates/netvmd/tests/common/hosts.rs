@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hosts for tests: network namespaces, each with a veth pair to an interface that is a netvm port.
 
 use std::collections::HashMap;

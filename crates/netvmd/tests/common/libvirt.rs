@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private libvirt: `libvirtd` as QEMU's user with all its files in a folder, and `virsh`.
 
 use std::os::unix::fs::chown;

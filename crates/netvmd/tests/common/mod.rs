@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private daemon for each test, with its folder, configuration, API and log.
 #![allow(dead_code, reason = "each test binary uses a part")]
 

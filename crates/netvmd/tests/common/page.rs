@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Code blocks of documentation.
 
 /// The code blocks of a page in this language, without indentation.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts VMs by the commands that netvmd prints, as a user would.
 
 use std::io::Write;

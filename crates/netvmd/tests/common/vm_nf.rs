@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A chain whose NF runs in a VM, as this test binary.
 
 use super::guest::Image;

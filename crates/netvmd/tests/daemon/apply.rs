@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configurations applied to a running netvmd.
 
 use netvm_api::{ApplyReply, Done, NfInfo, NfState, PlanReply, path};

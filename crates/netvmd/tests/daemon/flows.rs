@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's flow monitor: every packet is in a record, to a collector and in the eve file, and drops are there too.
 
 use std::net::UdpSocket;

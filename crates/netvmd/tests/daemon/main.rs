@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd as a process, with NFs that run this test binary.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

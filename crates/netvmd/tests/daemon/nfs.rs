@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that die, hang, misbehave and take too much.
 
 use std::os::unix::fs::PermissionsExt;

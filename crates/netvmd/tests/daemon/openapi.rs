@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /openapi.json` describes every route, and netvmd's answers follow it.
 
 use netvm_api::{ConnectionList, path};

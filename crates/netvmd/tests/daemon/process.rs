@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd as a process: starting, ending, users, logs.
 
 use std::os::unix::process::ExitStatusExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sockets of guests' cards: who may connect, and who has.
 
 use std::io::{ErrorKind, Read, Write};

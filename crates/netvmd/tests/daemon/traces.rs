@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of changes, as a collector receives them.
 
 use std::process::Command;

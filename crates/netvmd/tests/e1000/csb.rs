@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest with the changed e1000 driver (tools/guest/e1000): a communication status block and send combining save
 //! writes to registers, which the driver counts as kicks.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's e1000 driver in a guest: testpmd answers ARP and pings in place of the kernel.
 
 use std::path::{Path, PathBuf};

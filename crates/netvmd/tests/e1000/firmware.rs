@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! iPXE in a guest, and the DHCP and HTTP servers behind the switch that it boots from.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest with cards of ports of kind `e1000`.
 
 use std::path::{Path, PathBuf};

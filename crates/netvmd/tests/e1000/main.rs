@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest with its distribution's kernel and two cards, an e1000 and an e1000e: QEMU is the client of ports of kind
 //! `e1000`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

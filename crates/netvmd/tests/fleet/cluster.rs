@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An etcd of three members: one is killed, the leader changes, the majority is lost.
 
 use crate::site::{Etcd, Host, config, config_with};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! etcd is cut off, slow, away, compacted or wants a password: no data path loses anything.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A host runs what etcd says.
 
 use netvm_fleet::{HostKey, HostState};

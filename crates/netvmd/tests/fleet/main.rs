@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvmd as a host of a fleet, with a real etcd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

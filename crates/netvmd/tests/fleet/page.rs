@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/how-to/fleet.md, with its commands.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a host refuses or undoes: it says where and why, and keeps what it ran.
 
 use std::process::Command;

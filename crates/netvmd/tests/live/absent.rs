@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the configuration names and this machine does not have: when netvmd starts, and later.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bonds: docs/how-to/bonds.md. Active-backup over two of the kernel's bridges, LACP with Open vSwitch.
 
 use std::process::{Child, Command, Stdio};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Look-ups before a change, the history of changes, and how netvmd goes back.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trust groups are added and removed under traffic.
 
 use crate::common::{Daemon, ENGINE, forwarding_chain, program};

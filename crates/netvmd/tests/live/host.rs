@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The host on the switch: docs/how-to/host-interface.md, with its commands.
 
 use std::process::{Command, Output};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Configurations change under traffic.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! As many ports as a host can have.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A port whose packets begin to land in another group's memory keeps its device.
 
 use std::io::{Read, Write};

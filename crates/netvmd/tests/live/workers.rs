@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports on two workers: which worker serves which port, after a start and after a change.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several instances of a program: balanced, and as standbys.
 
 use netvm_api::NfState;

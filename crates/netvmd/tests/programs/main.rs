@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that know nothing of netvm are hops of chains.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

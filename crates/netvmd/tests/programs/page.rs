@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/how-to/any-program.md, with its commands.
 
 use netvm_api::NfState;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets pass programs of each kind, both ways, and are counted.
 
 use netvm_api::NfState;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that route, and programs with one port.
 
 use std::net::TcpStream;

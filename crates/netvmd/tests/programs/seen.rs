@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What captures, latencies and traces show of packets that pass a program, for each way to attach one.
 
 use std::time::Duration;

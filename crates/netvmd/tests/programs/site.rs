@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two hosts, and a chain with a program between them.
 
 use std::io::{Read, Write};

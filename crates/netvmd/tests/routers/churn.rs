@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Thousands of route changes a second while packets pass: those of a route that does not change all arrive.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Links and interfaces of ports that come and go, and their MTUs.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers end to end: hosts in namespaces with netvmd between them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many interfaces: what they cost to start, to keep and to start again.
 
 use std::fmt::Write as _;

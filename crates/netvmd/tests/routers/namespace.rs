@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What users do to a router's namespace while netvmd forwards.
 
 use std::path::Path;

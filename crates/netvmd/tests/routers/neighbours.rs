@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What neighbours see of a router: announced addresses, and VRRP's second MAC address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports without a device: a router's interface in a VLAN of L2 switching, the switch's own or a patch port, and a
 //! link from one router to another.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sites: a router between two networks with a host each.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Static routes: of the configuration, and beside it.
 
 use netvm_api::{Done, path};

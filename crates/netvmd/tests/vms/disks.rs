@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordinary guests that boot from their disk, raw and qcow2, and disks that do not boot.
 
 use std::fs::Permissions;

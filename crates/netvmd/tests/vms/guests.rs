@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordinary guests: real Linux guests on vhost-user ports of a netvmd process.
 
 use std::sync::{Arc, LazyLock};

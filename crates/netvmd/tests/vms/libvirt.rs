@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VMs that libvirt starts from the domains that netvmd prints: an NF and an ordinary guest.
 
 use std::sync::Arc;

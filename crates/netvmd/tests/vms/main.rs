@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VMs of a netvmd process: real Linux guests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of an NF in a VM: to an NF of its trust group that runs as a process, from it, and from netvmd.
 
 use std::sync::Arc;

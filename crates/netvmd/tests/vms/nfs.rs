@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs in VMs: real guests that run this test binary.
 
 use std::os::unix::fs::MetadataExt;

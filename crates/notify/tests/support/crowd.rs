@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes thousands of waiters wait for an eventfd.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numeric fields of a [`Match`] as [`Ranges`].
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Set operations on matches: intersection, difference and cover. A list of matches is the union of their packets.
 //!
 //! A match with addresses also has an EtherType, here or in every match that it is combined with: only then is "other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of numbers as sorted ranges, for intersection and complement.
 
 /// Disjoint, non-adjacent ranges in ascending order.

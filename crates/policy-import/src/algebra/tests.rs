@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use netvm_wire::{EtherType, FlowKey, TcpFlags};
 use proptest::prelude::*;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notes about differences of the expanded rules: unreachable rules, limits that behave differently, rules on
 //! transmitted packets.
 

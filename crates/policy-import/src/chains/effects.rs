@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What it means to leave out a step whose packets are not known exactly: whether the imported rules may pass packets
 //! that the file drops, or only drop packets that the file passes. In: the step and its place. Out: an [`Effect`] that
 //! is never too narrow.

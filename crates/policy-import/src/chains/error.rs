@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why chains cannot be expanded, and the limits.
 
 use thiserror::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chains that translate addresses, as NAT rules. In: their expanded steps. Out: rules that are asked once a
 //! connection, for each side, without those at the end that change nothing.
 

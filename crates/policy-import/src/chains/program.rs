@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The chains of a file, as readers of formats make them.
 
 use netvm_model::NatAction;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What chains before the base chains change of how connections are tracked. In: `notrack`, zones and helpers of the
 //! file, and rules that match states. Out: rules for which packets of `notrack` are untracked, the zones of ports, and
 //! notes of what netvm cannot do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ICMP types and codes in iptables rules.
 
 use netvm_wire::IpProto;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the matches of iptables rules.
 
 use std::net::IpAddr;

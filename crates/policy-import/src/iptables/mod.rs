@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Imports output of `iptables-save` and `ip6tables-save` (iptables 1.4 to 1.8, legacy and nf_tables; iptables(8),
 //! iptables-extensions(8)).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets of table `nat`.
 
 use std::net::IpAddr;

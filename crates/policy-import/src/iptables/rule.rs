@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses a rule of `iptables-save`: its options from left to right.
 
 use std::collections::HashMap;

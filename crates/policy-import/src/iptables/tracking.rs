@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets that change how connections are tracked.
 
 use super::words::Word;

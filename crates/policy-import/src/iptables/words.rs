@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Splits lines of `iptables-save` into words.
 
 use std::borrow::Cow;

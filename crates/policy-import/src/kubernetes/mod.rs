@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Imports Kubernetes' network policies (`networking.k8s.io/v1`, kind `NetworkPolicy`), as YAML or JSON, also a list.
 //!
 //! Imported: `podSelector`, `namespaceSelector`, `ipBlock` with `except`, `ports` with `endPort`, `policyTypes`. A pod

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Objects of the API as nodes: their fields, each once, with lines in errors.
 
 use super::KubernetesError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A policy: whom it isolates, and what it allows.
 
 use netvm_policy::{Label, Match};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes rules of policies. A packet from one pod to another must be allowed by the policies of both, and one rule
 //! decides, so the rules for such packets are made of a rule of each:
 //!

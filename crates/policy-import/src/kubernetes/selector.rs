@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Label selectors: what Kubernetes matches with labels of pods or namespaces becomes labels of rules.
 //!
 //! A selector becomes several [`Label`]s, of which one must fit: those of `In` with several values.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads YAML, of which JSON is a part, into nodes with their lines.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};

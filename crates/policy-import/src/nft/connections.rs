@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: `ct state`, and statements that change how connections are tracked.
 
 use netvm_wire::ConnState;

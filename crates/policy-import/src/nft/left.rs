@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The left side of a match: its field and implied conditions.
 
 use netvm_wire::{EtherType, IpProto};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translates a match of an nft rule, fields, operator and values, to matches of which one must fit.
 
 use netvm_wire::{EtherType, Fragment};

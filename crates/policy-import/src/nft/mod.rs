@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Imports output of `nft -j list ruleset`: the JSON of libnftables-json(5), schema 1 (nftables 0.9 to 1.1).
 //!
 //! Imported:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collects the tables, chains, sets and limits of a ruleset.
 
 use std::collections::{HashMap, HashSet};

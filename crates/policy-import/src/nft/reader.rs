@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the readers of a rule's parts share: the rule's location, the part that is read, and why one stops.
 
 use serde_json::Value;

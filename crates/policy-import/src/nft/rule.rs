@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the rules of a ruleset: the statements of each in order.
 
 mod nat;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kinds of values and their symbolic names, as in `nft describe`.
 
 use netvm_wire::{ConnState, IpProto, MacAddr};

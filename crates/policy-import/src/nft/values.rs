@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The right side of a match: values, ranges, prefixes, sets.
 
 use serde_json::Value;

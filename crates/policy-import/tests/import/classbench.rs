@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ClassBench filter sets: generated ones, every part of a line, wrong lines, and speed.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Filter sets: flattened rules agree with a linear scan, and the analysis is fast.
 
 use std::time::Instant;

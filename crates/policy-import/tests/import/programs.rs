@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real output of nft and iptables for the same rules, in a network namespace: both imports agree. Skipped without the
 //! programs or privileges.
 

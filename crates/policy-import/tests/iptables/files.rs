@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets, limits, chains, tables, and wrong lines.
 
 use netvm_policy::{Action, Police, Rate};

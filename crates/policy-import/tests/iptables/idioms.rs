@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Idioms of real files: imported, or refused.
 
 use netvm_policy::Action;

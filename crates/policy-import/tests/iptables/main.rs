@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `iptables-save`: every option, rules without equivalent, wrong lines, and round trips.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

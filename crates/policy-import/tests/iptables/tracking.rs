@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! States of connections, and what table raw changes of them.
 
 use netvm_policy::{Match, PortId};

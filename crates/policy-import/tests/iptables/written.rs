@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Round trips of rules, and arbitrary text.
 
 use netvm_policy::{Masked, Match, PortId, Span};

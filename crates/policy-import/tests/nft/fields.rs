@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fields, comparisons and values.
 
 use netvm_policy::{Masked, Match, PortId};

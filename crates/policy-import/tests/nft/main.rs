@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `nft -j list ruleset`: every field and comparison, sets, chains, rules without equivalent, wrong input.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random rulesets, decided by a small interpreter of nftables: what an import promises holds.
 //!
 //! Conditions that netvm does not have, limits included, hold or do not hold by chance (a [`World`]). Imported rules

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chains of type nat.
 
 use netvm_model::{DestinationNat, NatAction, NatAddresses, NatTarget, SourceNat, pool_ports};

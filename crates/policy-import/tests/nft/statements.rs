@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statements, chains and names.
 
 use netvm_policy::{Action, Match, Police, Rate};

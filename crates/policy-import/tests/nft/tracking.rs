@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! States of connections, and what chains with hook prerouting change of them.
 
 use netvm_policy::PortId;

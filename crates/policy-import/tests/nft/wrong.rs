@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wrong and arbitrary input.
 
 use netvm_policy::Action;

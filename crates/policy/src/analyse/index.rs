@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the cubes that may intersect a cube, by their ranges in the two most selective fields.
 //!
 //! An interval tree in a sorted array: the root of each slice is its middle and holds the highest end in the slice.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules lowered to cubes and sets of ports.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds rules that may not do what their author expects.
 
 mod index;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks whether any packet can be in a cube.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares each rule with the earlier ones.
 
 use crate::cubes::Family;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Analyses one rule of a list: its problems and those that it causes for later rules. For an added rule, without
 //! comparing a long list again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks whether several cubes together cover a cube.
 
 use crate::cubes::{Cube, Fields};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generates millions of random keys from a seed: faster than strategies, without shrinking.
 
 use netvm_wire::{Address, ConnState, EtherType, FlowKey, Fragment, IpProto, MacAddr, TcpFlags, VlanId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random keys, matches and rules for tests, with values from small ranges, so that they intersect.
 //!
 //! [`matches()`], [`rules()`] and [`keys()`] are strategies that shrink; [`Generator`] makes keys by the million.

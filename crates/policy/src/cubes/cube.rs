@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cubes, the input of classifiers: a value, prefix, mask or range for every field.
 
 use netvm_wire::{Address, FlowKey};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lowers a match to cubes: the product of its sets for each of its families.
 
 use netvm_wire::{Address, ConnState, EtherType, Fragment, IpNet, PortRange, VlanId};

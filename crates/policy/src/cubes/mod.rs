@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cubes: the input of classifiers, and how matches are lowered to them.
 
 mod cube;

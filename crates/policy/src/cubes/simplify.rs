@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Simplifies sets of values.
 
 use crate::span::{Masked, Span};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The difference of two lists with a common start and end: one run of elements replaces another.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flattens rules, of which several can apply to a packet, to a list of which the first match holds all actions.
 //!
 //! Processes rules from the last to the first. A rule with a terminal action goes to the front of the list. One without

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Selects the rules for ports.
 
 use std::collections::{BTreeMap, HashMap};

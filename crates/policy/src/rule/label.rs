@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Labels of ports, by which rules name them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When a rule applies: in times of the week, and while a role has a load. Nothing here measures either: netvmd says of
 //! each rule whether it applies now ([`Rule::set_active`](super::Rule::set_active)).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use netvm_ids::{ChainId, QueueId, RoleId, RouterId, RuleId};
 use netvm_wire::{ConnState, IpProto, VlanId};
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A mailbox in control memory: messages between netvmd and an NF in a VM, which has no socket. Not for packets. In and
 //! out: messages as bytes, in order. Nobody waits: a message for which there is no room is not sent.
 //!

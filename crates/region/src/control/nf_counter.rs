@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numbers of the counters that netlib keeps: those that the table of `netvm-counters` lists, and those of which
 //! users see only rates, or the values of one thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The message by which an NF in a VM reports that it is ready, or why it is not. A process sends it on its socket; a
 //! VM has no socket and writes it to control memory.
 //!

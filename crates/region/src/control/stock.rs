@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rings of empty buffers, by which workers give an NF thread buffers for packets of its own: one for each thread
 //! and worker. They are behind all that control memory of layout 10 has, and its header says so behind that of layout
 //! 10. So an NF that was built for layout 10 can use the same memory, as one in a VM must, which cannot say its layout

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The workers of the engine, which change while NFs are attached. The engine writes, the NF reads.
 //!
 //! ```text

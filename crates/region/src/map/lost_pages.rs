@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared memory whose pages a peer removes.
 //!
 //! A peer can punch holes into a file that it shares, or truncate it. An access to a missing page then gets a new page,

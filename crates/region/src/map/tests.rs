@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a mapping promises, and what it refuses.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Entries of the next-hop table: destinations, rings and names.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

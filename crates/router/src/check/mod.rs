@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of an IP header before a packet is routed: RFC 1812 for IPv4, RFC 8200 and RFC 4291 for IPv6.
 //!
 //! A checked packet is looked up, punted to the kernel, or refused. Packets that only the kernel can answer (expired

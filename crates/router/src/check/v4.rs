@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of the IPv4 header.
 
 use netvm_wire::checksum::internet_checksum;

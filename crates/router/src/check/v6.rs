@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of the IPv6 header.
 
 use super::{Checked, HeaderError, HeaderReason};

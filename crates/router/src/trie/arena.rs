@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Storage of the trie's nodes, in cache lines.
 //!
 //! Blocks come in three sizes: one line, a node, a node of leaves. A freed block is reused for the same size only.

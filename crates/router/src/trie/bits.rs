@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bits of IPv6 addresses: of numbers, of which the trie is built, and of addresses as on the wire, which lookups
 //! get.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Updates of the trie.
 //!
 //! A change invalidates the slots within the changed prefix. The builder rebuilds those from the ordered map of routes:

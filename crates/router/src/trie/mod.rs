@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Longest-prefix match of IPv6: a root indexed by the first 16 bits, then nodes of 8 bits each.
 //!
 //! Prefixes are pushed down to the leaves, so a lookup ends at the first leaf and never backtracks. A burst descends

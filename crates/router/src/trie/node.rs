@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Nodes and their layout in cache lines of 64 bytes.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the trie with a linear longest-prefix match.
 
 use proptest::prelude::*;

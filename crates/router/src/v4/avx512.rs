@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lookup with AVX-512 where every group has one leaf for all slots: a gather of sixteen leaves, in a small table, is
 //! faster than sixteen loads.
 

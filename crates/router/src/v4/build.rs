@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Updates: a change invalidates the slots within the changed prefix, which are built again from the routes: first the
 //! next hop of the longest covering prefix, then the routes inside, shorter before longer. So a removed route gives way
 //! to the one that covers it.

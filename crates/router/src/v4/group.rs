@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of prefixes, and how a lookup finds the leaf of one.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lookup of bursts of addresses.
 //!
 //! Cache misses limit the speed in a large table, so a burst is looked up in loops that are as short as possible: a

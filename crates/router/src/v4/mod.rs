@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Longest-prefix match of IPv4: an array indexed by the first 19 bits, of groups of the 32 prefixes of 24 bits,
 //! compressed as in Poptrie (Asai and Ohara, SIGCOMM 2015).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The groups by the first bits of an address.
 
 use std::ops::{Index, RangeInclusive};

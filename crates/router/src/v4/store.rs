@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Storage of leaves and blocks. What is freed is used again for the same size.
 
 use super::group::{BLOCK, Group, Leaf, SLOTS, Slot};

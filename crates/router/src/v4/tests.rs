@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the table of IPv4 with a linear longest-prefix match.
 
 use netvm_cpu::Level;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One entry of the forwarding database: a 64-bit word.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Learning: records the port that a source address sends from.
 //!
 //! [`Fdb::learn`] runs for every packet. A known address costs one cache line read, and one write in 1/16 to 1/32 of

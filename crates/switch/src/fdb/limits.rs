@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits that keep one port from harming the others: addresses, new addresses, moves, and the hold-down of moved
 //! addresses.
 

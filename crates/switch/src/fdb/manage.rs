@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control plane of the forwarding database: ageing, flushing, static and external entries, and listing.
 
 use netvm_wire::MacAddr;

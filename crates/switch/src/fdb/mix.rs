@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hash of the forwarding database: a keyed permutation.
 //!
 //! The mixer maps VLAN and MAC address one to one onto a number of as many bits. The low bits select the bucket. An

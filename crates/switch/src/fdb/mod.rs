@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The forwarding database: the port that a MAC address of a VLAN is behind (IEEE 802.1Q clauses 8.7 and 8.8).
 //!
 //! All workers share one table without locks. It is set-associative: an address has two candidate buckets, each a cache

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! loom models: every interleaving of a few threads on a table of two buckets of two entries.
 
 use loom::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads learn, look up, age and flush the same few addresses.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Anti-spoofing: a port sends only from its own addresses.
 //!
 //! [`Guard::check`] checks the flow key: source MAC address, source IP address, ARP sender address. The result holds

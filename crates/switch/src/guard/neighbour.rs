@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Claims of neighbour discovery messages (RFC 4861).
 //!
 //! Redirects are checked by their sender only, as their option names another host's address on purpose. Whether a port

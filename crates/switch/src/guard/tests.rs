@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use netvm_wire::{FrameBuilder, Ipv6Net, TcpFlags, VlanId, parse};
 use proptest::prelude::*;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Policers: token buckets that workers share.
 //!
 //! A policer runs GCRA in its virtual scheduling form (ITU-T I.371 annex A.1). GCRA is equivalent to a token bucket and

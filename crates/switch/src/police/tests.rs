@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use std::sync::atomic::{AtomicU64 as Plain, Ordering};
 
 use proptest::prelude::*;

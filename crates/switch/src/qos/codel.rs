@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CoDel (RFC 8289): drops packets at the head of a queue whose delay has been too long for too long a time.
 //!
 //! A burst passes untouched: only a delay above `target` during a whole `interval` is a standing queue. The longer it

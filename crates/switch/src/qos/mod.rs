@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Egress QoS of a port. Input: packets with their length and DSCP. Output: the same packets, in the order
 //! and at the rate of the port's queues and its shaper, and packets to drop.
 //!

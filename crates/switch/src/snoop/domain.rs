@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One protocol in a VLAN: memberships, routers, and who queries.
 
 use std::collections::BTreeMap;

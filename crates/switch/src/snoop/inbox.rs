@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What workers pass to the manager: changes that hosts and routers announce, as far as their port's quota allows. A
 //! port that floods messages loses only its own.
 

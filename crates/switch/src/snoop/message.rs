@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810), and other signs of multicast routers: hellos of
 //! PIM (RFC 7761) and advertisements of RFC 4286. In: the headers of a packet to a group address, then the whole frame.
 //! Out: what it is to snooping.

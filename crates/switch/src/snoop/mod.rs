@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping (RFC 4541): packets to a group go to the ports whose hosts have joined it, and to those of
 //! multicast routers.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the queries of this switch: of IGMPv3 (RFC 3376) and of MLDv2 (RFC 3810), which hosts of earlier versions
 //! understand, too.
 

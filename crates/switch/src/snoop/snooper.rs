@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager's side of snooping: all domains, the quotas of ports, and what is to be sent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What workers know of groups: which ports get the packets of each. Immutable; a change makes a new table.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snooping as a whole, beside a slow reference.
 
 mod messages;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF without a core: many threads take the core that it may run on. netvmd must report the NF as starved, and must
 //! not take it for hung; its chain must go on afterwards.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A loop of links: two uplinks of one switch lead to the same bridge outside, and what one floods comes back by the
 //! other, without end. netvmd must limit the flood, report it, and be at rest soon after the loop is cut.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The dirty log of migrations: while it is on, netvm marks each page of the guest that it writes (vhost-user,
 //! "Migration").
 //!

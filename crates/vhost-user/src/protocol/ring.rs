@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Regions of memory, and rings in them.
 
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserMsgValidator};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a front-end shares besides a table of regions: single regions (`VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS`),
 //! and memory that outlives a back-end (`VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD`).
 

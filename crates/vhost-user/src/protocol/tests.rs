@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 use crate::peer::payload;
 use crate::request::SET_BACKEND_REQ_FD;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wakes a sleeping VM: the host writes the number of the NF thread to wake to a serial port of the VM. Every guest
 //! kernel has a driver for serial ports, whereas the interrupts of `ivshmem-doorbell` need a special one.
 //!

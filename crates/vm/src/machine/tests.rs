@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 
 pub(crate) const OLD: Version = Version { major: 7, minor: 2, micro: 22 };

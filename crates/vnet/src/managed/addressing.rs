@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The addresses and default routes of an interface, and how they are kept: a kernel forgets default routes and IPv6
 //! addresses when somebody takes the interface down.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tells the neighbours of an interface which MAC address its addresses have now: an ARP announcement (RFC 5227,
 //! section 3) or an unsolicited neighbour advertisement (RFC 4861, section 7.2.6). A container that starts again may
 //! get the address of the one before, whose MAC address they still know.

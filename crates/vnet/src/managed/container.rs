@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAP devices in other network namespaces: the interfaces of containers.
 //!
 //! The device is made here and moved, so that its queues do not keep the namespace alive: when the container ends, the

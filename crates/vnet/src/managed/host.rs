@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A TAP device in this process's own network namespace, with addresses: the host's own interface on the switch.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of interfaces, in this network namespace and in those that it knows: a container's interface that somebody
 //! takes down, for example. The socket does not keep those namespaces alive.
 

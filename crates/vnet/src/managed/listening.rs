@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A TAP device for programs that listen, such as tcpdump: what is written to it reaches their packet sockets, and
 //! nothing else of the host.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAP devices with addresses and routes, in this network namespace and in others, and the events of interfaces there.
 
 mod addressing;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces of containers that leave room for programs of the kernel: a veth pair, whose outer end and a TAP device
 //! of netvm are in a network namespace of netvm's own.
 //!

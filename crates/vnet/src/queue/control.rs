@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control messages of packet sockets: the VLAN tag that the kernel removed from a packet.
 
 /// A control buffer, aligned for `cmsghdr`.

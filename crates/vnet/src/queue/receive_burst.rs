@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are received together, in one system call: from a packet socket by recvmmsg(2), from a TAP device by
 //! io_uring. Without io_uring, a TAP device takes a system call for each packet.
 

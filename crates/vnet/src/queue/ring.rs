@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several reads or writes of a TAP device in one system call, by io_uring.
 //!
 //! All operations are of `RWF_NOWAIT`: they end within the system call that submits them, so the kernel keeps no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are sent together, in one system call: by a packet socket by sendmmsg(2), by a TAP device by io_uring.
 //! Without io_uring, a TAP device takes a system call for each packet.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which queue of a TAP device a packet of the kernel goes to. In: addresses, protocol and ports. Out: the same queue
 //! for all packets of a flow, in both directions.
 //!

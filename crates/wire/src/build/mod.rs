@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds frames for traffic sources and tests.
 
 mod write;

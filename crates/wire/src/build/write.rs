@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the headers, payload and checksums of a [`FrameBuilder`] into a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

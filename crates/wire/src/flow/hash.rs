@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flow hashes with a random key.
 //!
 //! Senders choose addresses and ports. If they knew the hash, they could steer all of their flows into one bucket of a

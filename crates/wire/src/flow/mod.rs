@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flow identity: the 5-tuple, and the wider key that policies match.
 
 mod hash;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that are coalesced and split again.
 
 use proptest::prelude::*;

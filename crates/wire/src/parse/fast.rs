@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fast path that reads the flow key of a frame without the rest of [`Headers`](crate::Headers).
 //!
 //! [`fast_path`] reads frames with at most one VLAN tag followed by TCP or UDP over unfragmented IPv4 without options,

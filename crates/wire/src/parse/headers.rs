@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Result of parsing: the flow key and the layer offsets.
 
 use crate::flow::{FiveTuple, FlowKey};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses IPv4 (RFC 791).
 
 use super::{Frame, Headers, Malformed, Network, transport};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses IPv6 and its extension headers (RFC 8200).
 
 use super::{Frame, Headers, Malformed, Network, transport};

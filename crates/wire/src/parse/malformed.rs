@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reasons to refuse a frame.
 
 use thiserror::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the bytes of a frame into [`Headers`].
 //!
 //! The parser checks every length field against the enclosing frame or packet before it uses it, and every read against

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses transport headers.
 
 use super::{Frame, Headers, Malformed, Network, Transport};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IP addresses of both families in 16 bytes, for keys that the packet path compares and hashes.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of the Ethernet header: MAC addresses, EtherTypes, VLAN ids.
 
 use std::fmt;

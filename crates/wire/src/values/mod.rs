@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of header fields, with their text forms.
 
 /// Defines the named values of a number, and the table of their names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ranges of TCP, UDP and SCTP ports.
 
 use std::fmt;

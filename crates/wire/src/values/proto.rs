@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Values of IP and TCP headers: protocol numbers and TCP flags.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DSCP and ECN of inner packets, and what becomes of them where a tunnel ends (RFC 6040).
 
 use super::{V4, V6};

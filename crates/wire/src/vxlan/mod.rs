@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VXLAN (RFC 7348): Ethernet frames in UDP datagrams between tunnel end points (VTEPs).
 //!
 //! ```text

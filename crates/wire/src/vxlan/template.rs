@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Headers that many packets have in common.
 
 use super::{HEADER, Outer, UDP, V4, V4_HEADERS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Property tests, with etherparse as the reference.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares [`netvm_wire::parse`] with etherparse, an independent parser.
 //!
 //! Where both accept a frame they must read the same fields. Any disagreement must have one of the causes in

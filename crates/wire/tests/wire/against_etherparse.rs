@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the parser with etherparse on well-formed frames, slightly damaged frames, and noise.
 
 use crate::common::{Difference, Outcome, compare};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Distribution of [`FlowHasher::key`]: similar keys spread like random numbers.
 
 use std::collections::HashSet;

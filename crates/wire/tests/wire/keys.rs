@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares the fast path of [`FlowKey::of_frame`] with the general parser: same key or same error for any bytes.
 
 use std::net::IpAddr;

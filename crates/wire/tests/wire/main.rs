@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Headers are read, rewritten and made into keys.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses hand-written frames: offsets, keys, and every reason to refuse a frame.
 
 use netvm_wire::{

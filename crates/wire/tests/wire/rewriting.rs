@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares rewritten and built frames, and their checksums, with etherparse.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that are wrong in one way each, garbage, and well-formed frames with bytes changed.
 
 use netvm_wire::{FrameBuilder, IpProto};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes pcap and pcapng in both byte orders, so that readers are tested against files that our own writer never
 //! makes.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of conversations between two hosts, and the times at which they come.
 #![allow(clippy::panic, reason = "a frame that cannot be built is a bug of the generator")]
 

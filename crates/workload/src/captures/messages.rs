@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages with names in them: DNS (RFC 1035) and the ClientHello of TLS 1.2 (RFC 5246, RFC 6066).
 
 /// The name of a DNS message, as labels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures: ordinary traffic, tunnels, tags, fragments, garbage, in pcap and pcapng of every link type that tools
 //! write.
 //!

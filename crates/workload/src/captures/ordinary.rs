@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordinary traffic: web, names, video, QUIC, link-local protocols.
 
 use netvm_wire::{EtherType, FrameBuilder, MacAddr};

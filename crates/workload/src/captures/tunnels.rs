@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets in packets, tags before packets, and frames without an EtherType.
 
 use netvm_wire::{EtherType, FrameBuilder, MacAddr, VlanId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routing tables with the prefix lengths, nesting and clustering of the Internet's.
 //!
 //! In: a family, a number of prefixes and a seed. Out: distinct prefixes, in random order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parameters of routing tables.
 //!
 //! Sources: G. Huston's reports of the BGP table at AS131072 (bgp.potaroo.net) for the sizes and the share of more

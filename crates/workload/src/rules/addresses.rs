@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses that branch and lean as those of a flavour.
 
 use crate::random::{Random, mix};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parameters of rule sets.
 //!
 //! Source: the parameter files acl1, acl2, fw1, fw2 and ipc1 of ClassBench (D. E. Taylor, J. S. Turner, ClassBench: A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rule sets in ClassBench's format, most specific rules first.
 //!
 //! In: a flavour, a number of rules and a seed. Out: a rule a line: `@source/length`, `destination/length`, `port :

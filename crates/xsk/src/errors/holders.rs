@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the processes in `/proc` that hold a resource, for error messages.
 
 use std::fmt;

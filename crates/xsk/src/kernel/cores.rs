@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cores on which the kernel receives: for each queue, the core that ran the XDP program for its last packet.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The XDP program that redirects packets to the sockets, its map of sockets, and the link that attaches it to an
 //! interface.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The four rings that a socket shares with the kernel.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The system calls of this crate, as functions that are safe or state their requirements.
 
 use std::io;

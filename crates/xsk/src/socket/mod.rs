@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet path of one AF_XDP socket, bound to one queue of an interface.
 //!
 //! A round of a worker is `rx`, work, `tx`, `completed`, `fill`, `kick`. Only `kick` makes a system call, at most one,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits until the kernel has released a queue.
 //!
 //! After `close` the kernel releases a socket's queue and memory later, in a work item that needs the RTNL lock, and

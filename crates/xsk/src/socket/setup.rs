@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Setup of a socket: registers memory and rings, maps the rings, and binds the socket to its queue.
 
 use std::io;

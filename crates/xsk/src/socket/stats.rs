@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of a socket, from the kernel and from this end.
 
 use std::io;

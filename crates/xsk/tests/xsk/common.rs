@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Test helpers: private network namespaces, veth pairs, packet memory, and the far end of the wire.
 #![allow(dead_code, reason = "each test file uses its part")]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Error messages: each names the problem, the place and the remedy.
 
 use std::time::{Duration, Instant};

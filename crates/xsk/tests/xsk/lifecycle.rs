@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What remains after sockets, interfaces and processes end, and where the buffers go.
 
 use std::io::{BufRead, BufReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rings under load: nothing is lost or leaks, queues share only the memory, and what does not fit is counted.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends frames over a veth pair in both directions and in every mode.
 
 use std::io::{Read, Write};

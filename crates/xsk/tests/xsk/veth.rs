@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks the peculiarities of veth that the crate's documentation describes.
 
 use std::net::UdpSocket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

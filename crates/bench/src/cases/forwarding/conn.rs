@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `conn`: packets of tracked and of translated connections on one core, beside Open vSwitch and the kernel.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `container`: TCP and UDP between two network namespaces, through netvm and through the kernel's bridge and routing.
 //!
 //! ```text

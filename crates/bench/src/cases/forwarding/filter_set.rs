@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A filter set of drop rules that no packet of the benchmarks matches, for netvm and for its peers.
 
 use std::fmt::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forwarding without NFs: rules, switching, routes, connections, containers, tunnels.
 
 pub mod conn;

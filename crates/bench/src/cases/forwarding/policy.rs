@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `policy`: forwarding on one core by netvm and by Open vSwitch with its DPDK datapath, with the same flows.
 //!
 //! ```text

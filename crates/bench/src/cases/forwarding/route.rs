@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `route`: longest-prefix match in netvm's tables and in DPDK's `rte_fib` and `rte_fib6` with the same routes.
 //!
 //! One core looks up bursts of 64 addresses of a list of 2^20:

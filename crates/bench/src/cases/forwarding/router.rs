@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `router`: one core routes packets of 64 bytes to random destinations, with one route, several routes or a full
 //! table.
 //!

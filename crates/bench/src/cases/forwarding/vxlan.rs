@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vxlan`: what a tunnel costs. TCP between two network namespaces, and packets of 64 bytes, through VXLAN and
 //! without.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `e1000`: guests send and receive packets by six kinds of network cards. They run their distribution's kernel.
 //!
 //! ```text

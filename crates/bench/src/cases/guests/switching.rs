@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `switching`: packets from one guest to another, through netvm or through other switches, with and without rules (Ram
 //! and others, sNICh, section 5; figures 6 to 9).
 //!

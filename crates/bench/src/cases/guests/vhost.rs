@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vhost`: L2 switching with learning between two vhost-user guests on one core: netvm, Open vSwitch with DPDK, and as
 //! the minimum `dpdk-testpmd`, which forwards between two `net_vhost` ports (`floor`). The guests (`peers/guests.rs`)
 //! and the names of the sockets are the same for all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `capture`: packets of 64 bytes that pass a core, captured whole to files on tmpfs by a reader on another core.
 //!
 //! ```text

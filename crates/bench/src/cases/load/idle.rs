@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `idle`: CPU time of an engine and three NFs without traffic, and the delay of the first packet afterwards.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `latency`: how long packets take, against load (NetVM, figure 13). Two parts:
 //!
 //! - `nfs-N`: within the engine and its NFs, from reception until the device has the packet again, as

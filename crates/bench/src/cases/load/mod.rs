@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Behaviour under load and when idle: latency, overload, sleep, monitoring, captures, several workers.
 
 pub mod capture;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `overload`: a chain of two NFs on one core whose second is slow, at loads from half to ten times its capacity.
 //!
 //! Measures once: the chain's rate without a slow NF, and the work per packet that slows it to a tenth. Then, in each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `watch`: the cost of monitoring netvmd. A netvmd forwards 64-byte frames from the built-in source, once through one
 //! NF (`hop`) and once by a rule (`policy`), alternately with and without watchers. The watchers are a scraper of
 //! `/metrics` and an open web page; each sends its requests once a second, as Prometheus and the page do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `workers`: the same traffic with one worker and with two, by two senders, as in figure 10 of the sNICh paper.
 //!
 //! | case | packets |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `bindings`: the same NF in Rust, C, Go and Python, each with its language's binding and one call per packet.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `chain`: chains of 1, 2, 4 and 8 NFs of one trust group.
 //!
 //! The engine runs on core A; all NFs share core B and wait adaptively. The source waits for room, so the engine drops

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `copy`: a chain of two NFs in one trust group, against the same chain with the second NF in another group, for which
 //! the engine copies every packet; frames of 64 to 9,000 bytes.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `hop`: the cost of a round trip of packets to an NF process on another core, with all checks.
 //!
 //! ```text

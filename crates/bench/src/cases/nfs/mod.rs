@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs: what a hop costs, in processes, VMs and other languages.
 
 pub mod bindings;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `reclaim`: the time to reclaim the buffers of an NF killed (SIGKILL) under traffic, and to bypass one that hangs.
 //!
 //! - `first-sweep`: from the detection of the NF's end until the buffers that it held were free.

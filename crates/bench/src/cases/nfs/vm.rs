@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `vm`: the engine's cost for packets to an NF in a VM, against the same program as a process.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `dpdk-dumpcap` and `dpdk-pdump`: second processes of a `dpdk-testpmd` that forwards from a null port to
 //! another on one core. They take copies of its packets from a ring and write them to a file on the other core.
 //!

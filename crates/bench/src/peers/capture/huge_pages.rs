@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Huge pages that two DPDK processes share: a hugetlbfs in the benchmark's mount namespace, whose pages the kernel
 //! allocates on demand and frees later.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Other programs that capture packets to files: `tcpdump`, and DPDK's `dpdk-dumpcap` and `dpdk-pdump`.
 
 pub mod dpdk;

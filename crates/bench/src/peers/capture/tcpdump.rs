@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `tcpdump` on a veth pair. A sender in a namespace of its own runs on one core, and tcpdump on the other. The
 //! sender's system calls carry packets up to tcpdump's ring, just as a null port and the engine share a core.
 

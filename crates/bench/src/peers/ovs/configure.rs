@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The database in which Open vSwitch finds its configuration when it starts.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! JSON-RPC calls on a daemon's control socket, like `ovs-appctl` but without starting a program during a measurement.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Open vSwitch with its DPDK datapath, as packaged by Debian and Ubuntu: a database, a switch with one PMD thread on
 //! the engine's core and all other threads on the other core, and a bridge of two null devices. The first has the
 //! [`Traffic`], the second drops it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translates rules to OpenFlow flows for `ovs-ofctl add-flows`.
 //!
 //! OpenFlow has masks where rules have port ranges: a range becomes the fewest masks that cover it, so a rule may

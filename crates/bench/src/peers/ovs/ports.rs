@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Parses the port counters of `dpctl/show -s`.
 
 use std::time::{Duration, Instant};

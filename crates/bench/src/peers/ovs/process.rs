@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Open vSwitch's tools and daemons; the daemons end with this process.
 
 use std::fs::File;

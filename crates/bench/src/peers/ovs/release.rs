@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Releases of Open vSwitch: the installed one, and one of a later Debian, which `tools/setup/peer.sh openvswitch-dpdk`
 //! unpacks into a folder. The tools are always the installed ones.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A VXLAN tunnel of Open vSwitch: one bridge with the near interface and the tunnel, and one with the interface that
 //! leads to the other VTEP, which has this VTEP's address.
 

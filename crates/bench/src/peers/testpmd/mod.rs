@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! DPDK's `testpmd`, driven through its prompt. testpmd itself reports the rate.
 
 mod process;

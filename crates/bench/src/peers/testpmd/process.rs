@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A `dpdk-testpmd` at its prompt.
 
 use std::fs::{self, File};

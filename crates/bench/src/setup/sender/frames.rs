@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames that a sender sends, changed in place for each burst.
 
 use std::io;

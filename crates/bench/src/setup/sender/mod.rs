@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sends UDP at chosen rates from a network namespace of its own, over veth pairs.
 
 mod frames;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `receive`: packets from a sender in a namespace into a program, by one of the methods that Linux and netvm offer.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver of `receive`: a program, netvm's engine or an NF, on the host or in a guest.
 
 use std::io::{BufRead, BufReader, PipeReader};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routers in namespaces of the kernel.
 
 use super::{InterfacePairs, Kind, OUT, SETTINGS, SINK, mac, run};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `routers`: packets from one interface to another through virtual routers, of netvm or of the kernel.
 //!
 //! ```text

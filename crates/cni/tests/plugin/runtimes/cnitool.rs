@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! cnitool, the CNI project's own client: every verb, twice, with kills at any point between, and many attachments.
 
 use std::os::unix::process::CommandExt;

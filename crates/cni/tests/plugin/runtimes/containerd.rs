@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! containerd, and `ctr run --cni`, which runs the plug-in itself, and for DEL without a namespace.
 
 use std::path::{Path, PathBuf};

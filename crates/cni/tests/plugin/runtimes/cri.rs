@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pods, as a kubelet makes them: crictl asks containerd's CRI ([how-to](../../../../../docs/how-to/pods.md)).
 
 use std::io::ErrorKind;

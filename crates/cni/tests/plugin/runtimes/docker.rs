@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Docker, whose network driver is `netvm docker` ([how-to](../../../../../docs/how-to/docker.md)).
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Containers of the runtimes that people use: their traffic, published ports and rules by label, across restarts of
 //! the runtime and kills of netvmd. Each test first runs the commands of its how-to. They run for `./dev
 //! check-release`, which sets `NETVM_TEST_RUNTIMES`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Podman, which runs the plug-in itself ([how-to](../../../../../docs/how-to/podman.md)).
 
 use std::os::unix::fs::symlink;

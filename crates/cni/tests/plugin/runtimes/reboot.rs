@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A reboot of a host with pods. The host is namespaces of processes, mounts and networks; its disk is a folder, its
 //! /run a tmpfs. Pulling the plug ends every process at once.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snooping keys of ports: without effect where L2 switching does not snoop, and groups in VLANs that a port has not.
 
 use netvm_model::{Host, PortConfig, StaticGroup, VlanMode};

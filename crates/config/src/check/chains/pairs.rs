@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs whose packets pass a pair of ports: each has one position in one chain, and in its reverse.
 
 use netvm_model::{Chain, Host, NfConfig, Output, PairHop, PairSide};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Published ports that no router has, and those that two containers publish.
 
 use netvm_model::{Host, PortConfig, Publish, RouterId};

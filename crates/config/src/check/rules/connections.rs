@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules with states, or a SYN proxy, for ports that do not track connections, and zones that no connection is in.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT rules for ports that do not track connections, and pools that overlap.
 
 use std::collections::BTreeSet;

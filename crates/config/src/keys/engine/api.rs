@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[api]`, `[api.remote]`, `[[api.remote.client]]` and `[[api.remote.user]]`.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys of `[[nf]]` with `attach`: programs whose packets pass a pair of ports.
 
 use netvm_model::words::Words;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `replicas` of an `[[nf]]`: a number, or bounds between which it follows their load.
 
 use netvm_model::{Balance, Host, MAX_REPLICAS, NfConfig, NfStart, Scale};

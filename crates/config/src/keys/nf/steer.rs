@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `steer` of an `[[nf]]`: where it may steer the rest of a flow.
 
 use netvm_model::{Host, NfConfig, SteerTo};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `snat` of `[[nat]]` and `[[router.interface]]`, with its options; `nat64` of `[[router]]`.
 
 use netvm_model::{AddressRange, Host, Nat64, NatAddresses, PortAllocation, SourceNat, pool_ports};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `from` and `to` of a `[[rule]]`: ports by name, or by label.
 
 use std::mem::take;

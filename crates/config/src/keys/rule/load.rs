@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `load` of a `[[rule]]`: the load of a role at which the rule applies.
 
 use netvm_model::{Bound, Host, LoadLimit, RoleId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forms of lists.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Forms of values: how a value of the model is read from TOML, and how it is written.
 
 mod list;

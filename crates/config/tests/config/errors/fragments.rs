@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files with fragments: how they are merged, and where errors are.
 
 use netvm_config::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs with two ports: their ports, and what is refused.
 
 use netvm_config::Kind;

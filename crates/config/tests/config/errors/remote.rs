@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `[api.remote]`: the API for other machines.
 
 use netvm_model::{Fingerprint, Role};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports without a device.
 
 use netvm_config::Kind;

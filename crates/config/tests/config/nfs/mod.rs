@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs: where they may steer flows, and bounds of their replicas.
 
 use netvm_config::{Kind, to_toml};

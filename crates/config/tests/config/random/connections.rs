@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random connection tracking.
 
 use netvm_model::{ConnectionLog, ConnectionsConfig, Host, LogSubject, PortConfig, PortId, Receives, Rule};

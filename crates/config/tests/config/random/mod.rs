@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random hosts with every legal value of every key.
 
 mod connections;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random NAT rules, and routers that translate addresses.
 
 use netvm_model::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Properties of every legal host: its TOML form gives it back, numbers stay, plans are complete.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random virtual routers.
 
 use netvm_model::{

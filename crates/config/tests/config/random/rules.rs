@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random rules, and what ports do besides.
 
 mod multicast;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random ports of VXLAN networks, which need a router.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random virtual machines.
 
 use netvm_model::{

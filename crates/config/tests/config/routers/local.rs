@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The prefixes of NAT that routers take for their own.
 
 use netvm_config::parse;

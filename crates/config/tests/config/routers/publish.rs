@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Published ports of containers: the rules that they imply, and what is refused.
 
 use netvm_model::{Host, NatAction, NatAddresses, NatRule};

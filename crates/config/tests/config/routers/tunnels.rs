@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports of VXLAN networks: their keys, and what is refused.
 
 use netvm_config::Kind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connection tracking: what is read, and what is refused.
 
 use netvm_config::Kind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that name ports by label, and texts that are read as one configuration.
 
 use netvm_config::{ConfigError, Kind, Part, fragment, parse_parts, parse_rules, to_toml, to_toml_of};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT rules: how they are read, which errors there are, what plans say.
 
 use netvm_model::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors in the keys of ports about packets.
 
 use super::AROUND;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that apply at times, and while a role has a load.
 
 use netvm_config::{Kind, parse_rules, to_toml};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`ContactTable`]: the addresses that ends inside have sent to, for pools that filter by address (RFC 4787 section 5,
 //! "address-dependent filtering"). In: the connections of such pools that begin and end. Out: whether an address may
 //! send to an end outside, from whatever port.

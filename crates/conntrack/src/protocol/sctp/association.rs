@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Sctp`]: the tags of an association, and which packets belong to it.
 
 use super::packet::{Chunk, REFLECTED, SctpPacket, WITH_RULES, kind};

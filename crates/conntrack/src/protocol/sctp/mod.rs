@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SCTP (RFC 9260): the state of an association between one address of each end, and which packets have its
 //! verification tags (section 8.5).
 //!

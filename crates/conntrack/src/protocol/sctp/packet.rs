@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What tracking reads of SCTP packets.
 
 /// Types of chunks (RFC 9260 section 3.2).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The states of associations, and how chunks change them.
 
 use super::packet::kind;

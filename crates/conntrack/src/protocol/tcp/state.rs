@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`TcpState`]: the state of both ends together, with the names and time-outs of Linux.
 
 use crate::config::Timeouts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What others see of TCP, and a change from outside.
 
 use super::{NO_SCALE, Sent, Tcp};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What bounds a table: its slots, and quotas.
 
 pub(super) mod quotas;

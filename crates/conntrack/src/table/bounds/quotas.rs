@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many connections each source, port and zone has, and whether it may have another one.
 
 use netvm_flow_table::{NoMemory, Table};

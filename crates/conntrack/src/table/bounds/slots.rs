@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The slots of connections: free ones, and the list of those that may be evicted, the oldest first.
 
 use netvm_flow_table::{Array, NoMemory};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table's part of the [SYN proxy](crate::syn_proxy).
 
 use super::connections::{Connections, Found};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Connections::confirm_translated`]: begins connections that are translated.
 
 mod ports;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which end of a pool stands for a source.
 
 use netvm_wire::{FlowHasher, IpProto, PortRange};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the two sides send: connections as hosts have them, and segments that no host would send.
 
 use netvm_wire::{FrameBuilder, IpProto, TcpFlags, checksum};

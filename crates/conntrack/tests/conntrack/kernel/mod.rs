@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel as the oracle: packets go through a router of the kernel and through the table. Both have to say the
 //! same.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's NAT beside the table's: packets of connections that both translate, in any order, must leave alike.
 //!
 //! Both choose ports as they like, so each has its own end outside for a connection, which the first packet shows. Then

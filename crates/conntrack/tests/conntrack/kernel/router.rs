@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router of the kernel between two TAP devices, whose nftables rules write the state of each packet into its DSCP.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SCTP beside the kernel.
 
 use netvm_wire::ConnState;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A connection of the model.
 
 use netvm_conntrack::{Config, TICKS_PER_SECOND};

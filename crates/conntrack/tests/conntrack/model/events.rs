@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What ends send, at random.
 
 use netvm_wire::TcpFlags;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random packets between few ends, compared with a model that is slow and obvious: a list of connections, each with
 //! all segments so far. It computes windows anew for each segment, from numbers that do not wrap.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocks of ports, against what the connections themselves say.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deterministic NAT.
 
 use netvm_conntrack::{Allocation, Pool, Refusal, Translation, deterministic_inside_of};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that the kernel of a router has forwarded: with another destination, and still with their own source.
 
 use netvm_conntrack::{ConnectionId, Packet, Translation};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translation: what is chosen, and what becomes of packets.
 
 pub mod blocks;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of packets.
 
 use netvm_conntrack::{Half, Rewrite, Translation};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends that lead to services: no pool gives them away.
 
 use std::sync::Arc;

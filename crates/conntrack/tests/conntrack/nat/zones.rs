@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Zones are in every key, and nothing of an ended connection is left.
 
 use netvm_conntrack::{Refusal, Translation, Zone};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ICMP errors, compared with errors that are built in the other family.
 
 use netvm_conntrack::nat64::Untranslatable;

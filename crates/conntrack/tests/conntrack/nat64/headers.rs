@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Headers and checksums, compared with packets that are built in the other family.
 
 use netvm_conntrack::nat64::{Front, Original, Untranslatable, translate};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translation between IPv6 and IPv4: headers, errors, and tayga as the oracle.
 
 mod errors;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 6052: addresses in addresses.
 
 use netvm_conntrack::nat64::{Prefix, PrefixError};

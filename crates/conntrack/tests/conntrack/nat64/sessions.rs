@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 6146: sessions of hosts with IPv4 servers.
 
 use netvm_conntrack::nat64::{Front, Prefix, Untranslatable};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The requirements of RFC 4787, 5382, 5508, 6888 and 7857, as far as the table of connections meets them. Each test
 //! has the number of its requirement; docs/reference/nat-requirements.md lists all of them.
 

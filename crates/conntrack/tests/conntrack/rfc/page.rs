@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/reference/nat-requirements.md names tests that exist, and all tests of requirements.
 
 use std::collections::BTreeSet;

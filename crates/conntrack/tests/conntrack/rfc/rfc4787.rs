@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 4787: unicast UDP.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 5382: TCP.
 
 use netvm_conntrack::{Config, Refusal, Timeouts};

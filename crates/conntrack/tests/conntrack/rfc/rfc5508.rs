@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 5508: ICMP.
 
 use netvm_conntrack::Timeouts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 6888: carrier-grade NAT.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! RFC 7857: updates. Its sections have no numbers of requirements: tests have those of sections.
 
 use netvm_conntrack::{Refusal, Timeouts};

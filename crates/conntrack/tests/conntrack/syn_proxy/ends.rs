@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A client and a server, the frames between them, and a proxy.
 
 use netvm_conntrack::{

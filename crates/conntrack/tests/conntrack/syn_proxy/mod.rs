@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The SYN proxy between a client and a server with any numbers and options.
 
 mod ends;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections of several workers: each has one owner, in both directions, however it is translated, also after the
 //! number of workers has changed and after a restart.
 

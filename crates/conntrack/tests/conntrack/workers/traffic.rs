@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of connections, and their packets.
 
 use netvm_conntrack::nat64::Prefix;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers and copies of packets in rings of either kind. For this folder. */
 #ifndef NETVM_DPDK_VRING_COPY_H
 #define NETVM_DPDK_VRING_COPY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of packets into guests' receive rings, for those who hold the lock of the ring. */
 #ifndef NETVM_DPDK_VRING_FILL_H
 #define NETVM_DPDK_VRING_FILL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pending offloads of packets for guests. */
 #include "offload.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pending offloads of packets, as guests see them (virtio 1.2, section 5.1.6.2). For this folder. */
 #ifndef NETVM_DPDK_VRING_OFFLOAD_H
 #define NETVM_DPDK_VRING_OFFLOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packed rings (virtio 1.2, section 2.8). For this folder. */
 #ifndef NETVM_DPDK_VRING_PACKED_H
 #define NETVM_DPDK_VRING_PACKED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Split rings (virtio 1.2, section 2.7). For this folder. */
 #ifndef NETVM_DPDK_VRING_SPLIT_H
 #define NETVM_DPDK_VRING_SPLIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Devices, their rings during a burst, and the guest memory that descriptors name. For this folder.
  *

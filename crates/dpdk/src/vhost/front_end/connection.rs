@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One guest's connection: a thread that receives its messages, applies them, and replies.
 
 use std::net::Shutdown;

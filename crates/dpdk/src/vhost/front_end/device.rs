@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest's virtio-net device, as its front-end sets it up.
 //!
 //! The state that workers use is in the ring code (`dpdk_sys`), by the device's number. The caller sees to it that no

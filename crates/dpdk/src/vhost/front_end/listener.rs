@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread of a port that accepts guests, or connects to the guest that created the socket.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The vhost-user front end of guests' devices: from a socket to started rings.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A line to the guest, INTx or an MSI-X vector: its eventfd, and how often it may be signalled.
 
 use std::os::fd::OwnedFd;

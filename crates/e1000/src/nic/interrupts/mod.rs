@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interrupts: causes, mask, delays and moderation.
 //!
 //! A driver is interrupted at most once per interval: the one that it sets in ITR, or one that follows the guest's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the state machine promises, case by case; `model` has the rest.
 
 mod kept;

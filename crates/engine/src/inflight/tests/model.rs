@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state machine against an obvious model: a map from each buffer that is out to the worker that handed it out.
 //!
 //! Two workers hand packets of one memory to two NF threads each. The NFs return them in any order, by each other's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What NFs, workers and the manager do in a test, and random sequences of it.
 
 use dpdk::Batch;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The AF_XDP port. The region is the UMEM, so the kernel receives into shared buffers.
 
 use std::os::fd::AsFd;

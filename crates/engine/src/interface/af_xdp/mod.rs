@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kernel interfaces by AF_XDP: the kernel writes packets into the region itself.
 
 mod device;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The AF_XDP port of a router's interface, which has few packets. It copies them between the engine's buffers and
 //! memory that the kernel shares with this port alone ([`PrivateXsk`] explains why).
 //!

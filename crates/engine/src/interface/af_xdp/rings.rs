@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sizes of the rings of AF_XDP ports, and the memory that they receive into.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! State that the control side shares with the devices, off the packet path: the count of packets that a socket dropped
 //! before a worker received them, and the longest frame that the interface sends.
 

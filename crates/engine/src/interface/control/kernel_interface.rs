@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The network interfaces of ports, as sysfs shows them (`Documentation/ABI/testing/sysfs-class-net`).
 
 use std::fs;

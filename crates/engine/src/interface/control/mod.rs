@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The control side of an interface: what opens it, and what the manager asks of an open one.
 
 mod kernel_interface;

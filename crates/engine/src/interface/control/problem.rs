@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why ports cannot be opened, and whether waiting helps.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which faults of a port's peers the manager has been told of.
 
 /// Counts of faults that were reported, one for each kind of fault.

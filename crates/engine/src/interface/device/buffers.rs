@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers of received packets: large buffers for segments, and marks of pending offloads.
 
 use dpdk::{Batch, MAX_HEADER_LENGTHS, Mbuf, Oversized, Unfinished};

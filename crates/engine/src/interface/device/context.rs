@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counters and captures of a port, for its devices.
 
 use dpdk::Mbuf;

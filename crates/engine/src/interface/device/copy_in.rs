@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets out of memory that a guest or a program can write, copied into buffers.
 
 use dpdk::{Batch, MAX_PARTS, Mbuf, Part};

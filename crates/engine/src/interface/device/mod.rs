@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The datapath side of an interface: the [`Device`] trait, which the queues of each kind implement, and what they
 //! share.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The e1000 port: an Intel 82540EM card of a guest, over vfio-user. Guest memory is shared with netvm only, so packets
 //! are copied.
 //!

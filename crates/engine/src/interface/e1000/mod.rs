@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests with an Intel network card (e1000) over vfio-user sockets.
 
 mod device;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces in other network namespaces, such as a container's: TAP devices, or ends of veth pairs with a fast path
 //! in the kernel.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports on interfaces of the kernel that exchange offloads with it: TAP devices and packet sockets.
 //!
 //! A segment of up to 64 KB is received into a large buffer, passes the engine as one packet, and leaves as one packet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interfaces that have a fast path if they are to have one and this machine can.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kernel interfaces that exchange offloads with the port: TAP devices, also in containers, and packet sockets.
 
 mod container;

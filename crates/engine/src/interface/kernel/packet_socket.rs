@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Existing interfaces, by packet sockets.
 
 use dpdk::Accepts;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAP devices in netvmd's network namespace: plain ones, and the host's own interface on the switch, which has
 //! addresses.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memif port. Memory is shared with one program only, which can write to all of it, so packets are copied.
 
 use std::sync::Arc;

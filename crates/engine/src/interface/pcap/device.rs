@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pcap port: reads one capture and writes another, with time stamps and original lengths.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generic receive offload (GRO): joins the TCP segments and UDP datagrams of a received burst. In: packets as a device
 //! received them. Out: in their place, fewer and longer packets with pending offloads, in large buffers, as ports on
 //! interfaces of the kernel receive them. [`netvm_wire::gro`] decides which packets belong together.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queues of a port that one worker serves, whatever their devices: they shape what is sent, and coalesce what is
 //! received.
 

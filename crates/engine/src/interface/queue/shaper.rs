@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The shaper of a port. In: packets to send, each with its queue: that of the name that a rule gave, else that of the
 //! DSCP. Out: bursts for the device, in the order and at the rate of the port's `qos`; `netvm_switch::qos` decides
 //! both.

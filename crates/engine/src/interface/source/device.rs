@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The built-in traffic source: UDP over IPv4 in the configured number of flows, at a rate or as fast as possible. It
 //! counts and frees packets to send.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The vhost-user port. Guest memory is shared with netvm only, so packets are copied.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that tell switches outside by which link addresses are reached now: a reverse ARP request (RFC 903) from each
 //! address, as hypervisors send them after a migration. Hosts ignore it, switches learn its source.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bonds: watches the links of members, speaks LACP by them, and decides which of them carry packets.
 //!
 //! In: link states of ports, and frames that workers have received. Out: frames, notices, and for snapshots the members

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One bond: the links of its members, LACP, and who carries packets.
 
 use std::collections::BTreeMap;

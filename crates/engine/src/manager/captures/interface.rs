@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The points of a capture: each is an interface of the capture file. A capture stores their names, because the numbers
 //! of ports, chains, NFs and routers change with the configuration.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet captures: converts the names in a client's request to numbers for the workers, and creates a ring for each
 //! worker. Its client also has the rings of workers that may be added later, which have no memory until then. The ring
 //! of a worker that ends stays, and the next worker of its number goes on with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers come and go while captures run.
 
 use netvm_capture_ring::RingError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts what the kernel has forwarded as if workers had done it: at ports and rules, and for addresses that L2
 //! switching would forget.
 

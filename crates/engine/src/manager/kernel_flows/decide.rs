@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the kernel can do what happens to a packet. In: the events of a hypothetical packet. Out: where it goes, if
 //! that is all that happens.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows of which workers keep something: a connection, per-flow verdicts of NFs, a place in the flow monitor. In:
 //! decisions that depend on it. Out: questions to the workers, and what the kernel has forwarded, so that what they
 //! keep does not age. A flow is forwarded only as long as each answer says that nobody needs to see its packets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's flow table: which packets from one port with a fast path to another the kernel forwards by itself. In:
 //! samples that workers take of what such ports receive. Out: flows in the table, epochs of ports, and counts of what
 //! the kernel has forwarded.

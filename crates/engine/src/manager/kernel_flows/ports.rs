@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports with a fast path: which fields tell their flows apart, and what ends them.
 
 use std::time::Instant;

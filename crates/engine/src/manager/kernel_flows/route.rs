@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows between interfaces of one router. In: a key, and the router's tables. Out: how its packets leave, if the
 //! kernel can forward them as workers do. Asked when a flow is decided, and again when tables or interfaces change: a
 //! flow for which the answer is another one then ends, and the others go on.

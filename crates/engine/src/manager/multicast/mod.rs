@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping: takes what workers have heard, and makes tables for them when ports of a group change. Sends
 //! queries, if the switch is to.
 

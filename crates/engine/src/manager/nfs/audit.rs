@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The audit of a trust group: reclaims buffers that no live NF holds, even if the owner table is false.
 //!
 //! Each NF that passes a buffer on writes the owner table. So an NF can record another NF as the owner of a buffer that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CPU time that the kernel gave to an NF's process. In: `/proc/PID/task/*/stat` and `schedstat`, read only while the
 //! NF makes no progress. Out: how much of an interval the process could have used.
 //!

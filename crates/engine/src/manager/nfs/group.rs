@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A trust group: memories, next-hop table, NF threads, and the direct rings between them.
 
 use std::collections::BTreeMap;

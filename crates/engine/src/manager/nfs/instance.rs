@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An attached NF: a process or VM with its control memory, NF threads and links to every worker.
 
 mod links;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trust groups and the NFs in them: admission, teardown, and the audit that finds lost buffers.
 
 mod audit;

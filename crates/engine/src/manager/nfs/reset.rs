@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Resets groups whose memory a peer has damaged. In: damaged memory. Out: the same group with new memory, and notices
 //! about the evicted NFs.
 //!

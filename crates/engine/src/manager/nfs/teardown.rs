@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The teardown of an NF: its traffic is redirected, its buffers are reclaimed, and its numbers become free.
 //!
 //! ```text

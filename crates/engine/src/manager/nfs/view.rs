@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is told of NFs: the attached ones and their threads, and totals of each role over all its NFs, including those
 //! that ended, so that totals never decrease.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The watchdog: finds NFs that hang. In: ring indexes and heartbeats, as the NFs write them. Out: instances whose
 //! state is [`InstanceState::Hung`], and notices; and how full the rings of each NF thread are, for statistics.
 //!

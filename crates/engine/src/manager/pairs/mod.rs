@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that are hops: sends probes through them, watches what comes back, and decides which of them get packets.
 //!
 //! In: the counters of their ports, and from netvmd whether their processes run. Out: probes, notices, and for each

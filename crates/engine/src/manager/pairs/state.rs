@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a program forwards packets. In: what was sent to it and what came back since the last look. Out: changes of
 //! its state.
 //!

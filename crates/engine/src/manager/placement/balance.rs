@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Moves queues from an overloaded worker to one that has time. In: the loads, once a second. Out: at most one move.
 //!
 //! A queue moves if its worker has been busy for over [`OVERLOAD_THRESHOLD`] for [`OVERLOAD_SECONDS`] seconds, another

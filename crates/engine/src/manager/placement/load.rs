@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The load of workers and ports, measured once a second. In: the workers' counters. Out: thousandths of a worker's
 //! time that it spent on packets, and how much of that each port caused.
 //!

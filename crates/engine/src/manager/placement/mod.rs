@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Placement: the worker of each rx queue. In: requests of ports that are about to open, and the measured load. Out:
 //! for each port, the workers of its queues.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a port asks the placement for, from its configuration and its device.
 
 use netvm_model::{Guest, Host, PortConfig, VmConfig};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Queues for workers that were added, and other workers for the queues of those that are to end. In: the placement and
 //! the measured load. Out: moves, one after the other.
 

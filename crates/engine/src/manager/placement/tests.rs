@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The placement's rules, one by one, and that it neither overlooks a worker nor depends on chance.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes ports. In: a configuration. Out: ports that are open and not with the workers yet, ports that receive into
 //! other memory, and ports that stay closed, each with its reason.
 //!

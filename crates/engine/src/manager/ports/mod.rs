@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ports: open ones with the control side of their kind, closed ones with the reason, and the workers of their
 //! queues.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Moves a queue of a port from one worker to another while packets pass. None is lost, and each flow keeps its order:
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens and closes ports: from a configuration to the port's state, and to the queues that workers have.
 
 use std::ops::ControlFlow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is told of ports.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers come and go while ports are open. In: workers that were added or are to end. Out: moves of queues between
 //! them, and queues of ports that have one on each worker.
 

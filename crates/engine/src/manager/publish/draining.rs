@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that get no new flows, as they are to end: sticky roles keep the replicas of their flows.
 
 use super::{Chains, policy};

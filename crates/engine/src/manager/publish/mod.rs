@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Publishes changes: next-hop tables to trust groups, snapshots to workers.
 
 mod draining;

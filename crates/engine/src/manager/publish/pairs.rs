@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs in snapshots: where packets of a hop go, and which chain a packet continues that comes back.
 
 use std::sync::Arc;

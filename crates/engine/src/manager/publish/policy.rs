@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The compiled rules in force.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chains with bypassed inner hops, for flows whose verdicts skip the NFs at these hops. The manager creates such a
 //! chain when a worker first needs it. It has its own id in tables and descriptors; statistics count it as the
 //! configured chain.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The snapshot of each worker, from the host, the policy, the routers and the active NFs.
 
 use std::cell::OnceCell;

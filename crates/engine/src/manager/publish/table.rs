@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The next-hop table of each trust group, which its NFs read: destinations of each hop, names, and direct rings.
 
 use netvm_model::{self as model, Chain, NfConfig};

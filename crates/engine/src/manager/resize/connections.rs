@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Divides the connections among another number of workers, together with the [flows](super::flows): each goes to the
 //! worker that owns it from now on, with its state.
 

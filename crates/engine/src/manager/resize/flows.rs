@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Divides the flows among another number of workers. In: their new owners. Out: the same flows, each with its new
 //! owner, in order.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The work of workers that were added, and of those that are to end, changes its worker while packets pass. None is
 //! lost, and each flow keeps its order. In: the number of workers that are to stay. Out: the same number of workers, in
 //! steps:

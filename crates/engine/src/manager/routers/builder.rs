@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds forwarding tables on a separate thread: a full Internet table takes seconds.
 //!
 //! In: updates and removals by ticket. Out: new table versions. A version is reused once the workers have released it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers. In: route updates from the control plane. Out: forwarding tables for the workers' snapshots.
 
 use std::collections::BTreeMap;

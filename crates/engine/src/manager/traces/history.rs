@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the workers' snapshots were made of, for events that refer to it: a packet may end when others are in force.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of packets of traffic, while a client reads them. In: events of the packets. Out: steps. Those of
 //! hypothetical packets are rendered here, too.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes steps of the events of a packet. In: events of a recorder, and the rules that were in force. Out: what a user
 //! sees. The same for hypothetical and real packets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections: to show, end, save and restore them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows and addresses, for display.
 
 use std::net::IpAddr;

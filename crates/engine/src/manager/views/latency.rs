@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latency histograms of the workers' samples.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Views of a running engine: chains, memory, stages, workers. Reading them stalls no worker.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The heaviest addresses and names among the flows that run: what workers' flow monitors have counted since their last
 //! records.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests to read what workers report in pages, one page for each command, so that reading stalls no worker.
 
 use crate::manager::workers::Workers;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of hypothetical packets.
 
 use netvm_conntrack::NoMemory;

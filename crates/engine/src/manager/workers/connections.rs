@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The workers' tables of connections. In: whether the configuration tracks any. Out: a table for each worker while it
 //! does. A table's memory is set aside at once, so that packets never wait for it.
 

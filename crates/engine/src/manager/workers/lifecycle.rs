@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers start, move to other cores and end.
 
 use std::sync::Arc;

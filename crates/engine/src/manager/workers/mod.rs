@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager's interface to the workers. In: commands. Out: events.
 //!
 //! Workers have the numbers from 0 on. A new one gets the next number, and the one with the highest number is the first

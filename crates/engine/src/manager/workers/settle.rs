@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits until packets that workers have received have left them.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One compilation: from rule lists to tables, prefilters and decisions.
 
 use std::collections::BTreeMap;

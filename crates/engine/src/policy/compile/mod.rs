@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles the rules of a configuration into lookup tables.
 
 mod compilation;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles what ports do with rule lists: their defaults, guards, token buckets and shortcuts.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What EVPN says of networks (RFC 7432, RFC 8365): which VTEPs there are, which of them get floods (type 3), the
 //! addresses behind them (type 2), and the IP addresses of hosts. In: differences from the control plane. Out: VTEPs of
 //! tunnels, entries of the database of addresses behind VTEPs, and of the switch; hosts for which workers answer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which IP addresses hosts of a network with EVPN have: those behind other servers, as EVPN says (type 2 with an IP
 //! address), for workers that answer ARP and neighbour solicitations in their place; and what hosts of this server say
 //! of themselves, for the control plane.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels of a virtual router to other servers (VXLAN), in the workers' snapshot: the ports that they belong to, and
 //! the remote VTEPs.
 //!

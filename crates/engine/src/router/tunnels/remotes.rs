@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The remote VTEPs of a tunnel. Each packet looks one up, by its number or its address, and a network may have a
 //! thousand of them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! VTEPs keep their numbers, and datagrams find their tunnels.
 
 use netvm_model::{PortKind, VxlanControl};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers that the engine itself sends. In: their bytes. Out: packets for the port that has received what they answer.
 
 use dpdk::{Batch, PortNumber};

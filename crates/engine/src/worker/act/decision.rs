@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applies the decision of rules. In: packets with the same decision. Out: where its outcome sends them, after its rate
 //! limits, its changes of the tag and its queue; before that, a copy for each mirror port, with the new tag.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Actions of rules: rate limits, VLAN tags, queues, mirroring, rejects, and where packets go.
 
 pub(crate) mod answer;

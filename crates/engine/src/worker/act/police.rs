@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In: packets under a rate limit. Out: the packets that conform.
 //!
 //! Cost: the length of each packet (one line that the rx stage has read), and one update of the meter for each burst,

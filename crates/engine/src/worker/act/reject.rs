@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In: packets that a rule rejects, which are dropped. Out: an answer to each sender by the same port: a TCP reset,
 //! else ICMP or ICMPv6 "administratively prohibited". Or packets that are too long for a tunnel, and must not be cut:
 //! the answer says the MTU, and the port of the tunnel receives it, as if the destination had sent it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In: a packet whose outer VLAN tag changes. Out: whether it could be changed: a packet without room for a tag stays
 //! as it is.
 //!

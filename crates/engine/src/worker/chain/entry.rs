@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The entry of a chain. In: packets for a chain. Out: to its first hop. Drops traffic if a later ring of the
 //! chain fills up, unless the rx stage has checked for room. NFs report rings that they fill (backpressure); the engine
 //! itself checks rings between trust groups.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records per-flow verdicts of NFs. In: packets that an NF returned with such a verdict. Out: entries in
 //! [`FlowVerdicts`](crate::worker::state::flow_verdicts::FlowVerdicts), which apply to the next packets of these flows.
 //!

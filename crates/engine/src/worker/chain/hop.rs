@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The next hop of a chain. In: packets at a position of a chain, all from one memory. Out: to the ring of one of the
 //! hop's replicas, as its balancing chooses; or out of the chain, if no hop is left. Packets for another trust group
 //! are copied. Pending offloads are done first, unless all NFs of the group accept them.

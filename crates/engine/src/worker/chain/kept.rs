@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What NF threads keep: empty buffers for packets of their own, and packets that they hold. In: messages and verdicts
 //! from an NF's ring. Out: buffers in its ring of empty buffers; packets with an ingress port.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hops that are programs with two ports. In: packets for such a hop, and packets that a program's port has received.
 //! Out: by the program's port; and to the hop after it. The position in the chain is a property of the port, so a
 //! packet that comes back carries nothing. A program's own packets go the same way.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that take packets in and return them by one port, and programs that route. In: packets that enter, and
 //! those that come back. Out: for the way in, the MAC address of the program's port and, if wanted, a TTL that is
 //! higher by one; for the way back, the side that they had entered by, and the MAC addresses that they had.

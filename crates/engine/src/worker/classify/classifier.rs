@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The paths that classify a burst implement [`Classify`]; all of them work on a [`Classifier`].
 
 use dpdk::Batch;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applies per-flow verdicts of NFs. In: packets with their decisions. Out: each mbuf marked with its flow, for later
 //! verdicts, and [`Action::DropFlow`](crate::worker::state::lookup_results::Action) or `SkipHops` for packets of flows
 //! with verdicts.

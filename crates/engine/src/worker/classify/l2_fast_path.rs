@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The L2 fast path, for ports that switch every packet. It reads only Ethernet headers, once for all consecutive
 //! packets with the same header (a [`Run`]). Here, packets with the same addresses, tags and EtherType are a flow, and
 //! the flow cache stores them as one.

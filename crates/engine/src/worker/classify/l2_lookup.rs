@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! L2 lookup (IEEE 802.1Q clause 8): learns the source address, and looks up the port of the destination. In: packets
 //! to switch. Out: an [`Action`] for each: a port, flood, filter or wrong VLAN.
 //!

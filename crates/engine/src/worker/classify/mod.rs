@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the actions for the packets of a burst. In: packets that one port has received, or is about to send. Out: the
 //! action of each packet ([`Classified`]).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The path of ports that track connections: finds the connection of each packet, whose state becomes a part of its
 //! key, and then the decision: that which its connection has [stored], or the one that
 //! [`PerFlow`](super::per_flow::PerFlow) finds. Packets that rules accept may then begin connections. Packets that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reference path: the key of each packet, the flow cache, and for misses the compiled rules.
 //!
 //! Cost: the first line of each packet (prefetched) and its key, hash and cache; the rules for a miss.

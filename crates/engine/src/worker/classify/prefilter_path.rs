@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The prefilter path, for ports whose rules match few packets. Packets that provably match no rule get the port's
 //! decision for such packets; the others take the reference path, flow by flow. All packets of a flow take the same
 //! path, because the prefilter reads only fields of the flow key. The burst keeps its order.

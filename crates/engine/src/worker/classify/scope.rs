@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Scope`]: the rules of one side of a port. Received packets and packets to send are looked up by the same code.
 
 use netvm_classifier::Prefilter;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The core of a worker.
 
 /// Pins the calling thread. If it may not use the core (a container's limits), its affinity does not change.

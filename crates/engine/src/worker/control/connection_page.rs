@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pages of connections, to show, end, save or restore them: a worker handles its table in parts, and packets in
 //! between. The manager owns the memory.
 

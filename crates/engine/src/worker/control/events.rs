@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events to the manager, which frees all memory that a worker no longer uses: a worker itself frees only packets.
 
 use std::sync::Arc;

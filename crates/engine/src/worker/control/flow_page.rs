@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pages of flows, for views: a worker reads the flow cache in parts and handles packets in between. The manager owns
 //! the memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager's handle of a worker: starts its thread, sends it commands, reads its events.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manager's side of a worker: its handle, the commands that it sends, and the events and pages that come back.
 
 mod affinity;

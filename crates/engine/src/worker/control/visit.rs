@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a worker keeps of flows that the kernel forwards in its place, or is to. In: flows, and what the kernel has
 //! forwarded of them. Out: whether nobody needs to see their packets: the connection is open, every NF of the chain has
 //! released the flow, and the flow monitor knows it. A worker that does not own a flow keeps nothing of it.

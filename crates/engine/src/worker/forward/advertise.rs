@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neighbour discovery for the IPv6 addresses of NAT (RFC 4861). In: a neighbour solicitation that a router would give
 //! to its kernel. Out: for an address that stands for hosts, the advertisement, in place of the solicitation.
 //!

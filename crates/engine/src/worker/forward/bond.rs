@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bonds: ports that join others, their members. In: packets that a bond sends, and packets that a member has received.
 //! Out: sent by the member of their flow; received by the bond. Frames of LACP go to the manager, which answers them.
 //!

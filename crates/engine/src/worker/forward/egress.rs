@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules and the rate of a port for packets to send. In: packets to send by a port. Out: to the tx stage, the
 //! packets that they allow.
 //!

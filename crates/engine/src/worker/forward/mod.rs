@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stages that decide by which port packets leave: L2 switching, virtual routers, and the rules of the port itself.
 
 mod advertise;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translation of sources, as packets leave by a port. In: packets that the rules of the port allow. Out: to the rate
 //! of the port, with what stands for their source.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Between a virtual router and its kernel. In: packets that the router punts, or that its kernel sends. Out: to the
 //! punt port of their interface, without their tag, as far as the shares of their classes allow; or out of the
 //! interface's port.

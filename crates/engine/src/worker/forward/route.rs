@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual routers. In: packets for a router. Out: by the next hop's port, to the kernel by a punt port, or dropped.
 //!
 //! ```text

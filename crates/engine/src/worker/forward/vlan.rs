@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports for a VLAN tag of another port, their parent. In: packets with the tag that the parent has received, and
 //! packets that such a port sends. Out: received by the port without the tag; sent by the parent with it. The rules of
 //! the parent are not for them; it counts and captures them, and its shaper delays them.

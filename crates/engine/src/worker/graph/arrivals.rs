@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In: packets that other workers have received and whose flows this worker owns. Out: where those go that it has
 //! received itself. For their cost see [`owner`](crate::worker::owner).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collects packets from an NF's ring. In: descriptors that an NF thread has returned. Out: packets in runs with the
 //! same verdict: to the next hop, out of the chain, to another role, or dropped. If the NF is not at this chain and
 //! hop, or may not use this port or role, the packets are dropped and counted.

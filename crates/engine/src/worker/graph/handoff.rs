@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! In: packets that other workers handed over, for ports for which only this worker has a tx queue. Out: to the tx
 //! stage.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The graph of stages, and the only loop that runs them. A stage takes a burst and says [`Next`] for it: of all its
 //! packets, or of each. No stage calls another. What all stages need is here, once: counters, captures, latency,
 //! traces.

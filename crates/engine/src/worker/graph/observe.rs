@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the loop sees of packets between stages: it counts them, shows them to captures, and follows some of them, for
 //! latencies and traces.
 //!

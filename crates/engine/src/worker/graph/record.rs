@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a trace notes of packets: what they meet at each stage. In: packets, and the stage that they go to. Out:
 //! events of the recorder. The stages are those of every packet, but a hypothetical one reaches no device, no NF and
 //! no kernel.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Receives a burst from a port's rx queue, and looks it up in the port's rules. Each packet is marked with its port
 //! and counted. A port that waits for room receives no more packets than their chains have room for. Packets with the
 //! same action then go together, in order, where the action says.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tx stage. In: packets of one memory for one port. Out: to the port's queue, which gathers them into bursts and
 //! sends them once per turn or when a burst is full; or to the ring of the worker that has the queue. If the device can
 //! only send from its own memory, packets are copied here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tells the flow monitor what rules have decided of the packets that it has counted, and what NAT makes of flows.
 
 use dpdk::Mbuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Idle back-off, after turns without packets: the worker spins for some microseconds, then sleeps for longer and
 //! longer.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wakes NFs and other workers that sleep while they have packets, NFs sometimes shortly before. In: links to which a
 //! burst was published, rings to workers, or a port that has packets after a sleep. Out: signals to eventfds.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The measured packets that are with programs. A packet that comes back from a program is another one for the engine,
 //! perhaps received by another worker, so it is known by its digest: each worker notes the one that it waits for, and
 //! the worker that receives a packet of this digest by the program's other port takes the note.

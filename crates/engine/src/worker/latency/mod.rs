@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latency of the packet path. Each worker follows one packet at a time, by the address of its mbuf, in private memory:
 //! nothing is written into packets or mbufs. In: the packets of each stage. Out: samples, into a ring that the manager
 //! empties into histograms.

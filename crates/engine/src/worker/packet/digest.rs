@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a program leaves of a packet that it passes on: a digest of the flow and of the first bytes behind it. MAC
 //! addresses, tags, TTL and checksums are not in it, nor lengths, as a long segment may be cut.
 //!

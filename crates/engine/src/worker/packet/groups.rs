@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Splits bursts by a common key.
 
 use dpdk::Batch;

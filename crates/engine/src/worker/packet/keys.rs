@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads flow keys from a private copy of packets' headers, which NFs and guests cannot change.
 
 use dpdk::Mbuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets as bytes and in batches: reading keys, changing tags, counting bytes, splitting a batch into groups.
 
 pub(crate) mod digest;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A subset of the packets of a burst, as indexes.
 
 use dpdk::Batch;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Probes: frames of netvm's that pass a program with ports like packets, and show that it forwards.
 
 use dpdk::Mbuf;

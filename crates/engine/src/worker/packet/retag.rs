@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes the outer VLAN tag of a packet: in a private copy of its front, which is then written back.
 
 use dpdk::Mbuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is noted of a packet: facts, without names. The manager makes steps of them (`manager/traces/render.rs`),
 //! with the rules and names of the snapshot that was in force.
 

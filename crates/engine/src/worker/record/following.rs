@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One packet that a worker follows, with its copies there, by the addresses of their mbufs. One that has gone into a
 //! program comes back as another one: the next packet of its flow that comes back counts as this one.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows real packets, a few at a time, of those that a filter accepts, by the addresses of their mbufs, in private
 //! memory. In: the packets of each stage. Out: a record for each packet, for the manager.
 //!

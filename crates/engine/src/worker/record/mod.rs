@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows packets, for traces. In: packets before each stage, and where they are dropped. Out: events, of which the
 //! manager makes steps.
 //!

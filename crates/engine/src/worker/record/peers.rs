@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rings by which workers hand records of packets over, one for each pair of workers and direction.
 //!
 //! A worker pushes the record before the packet, and takes packets before their records. So the record of each packet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counts packets through each interface of a router. In: a burst with its verdicts. Out: counts, stored with the
 //! counters of the interface's punt port.
 //!

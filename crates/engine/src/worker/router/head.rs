@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private copy of the headers that a router reads and changes. The router copies them once, checks and changes the
 //! copy, and writes it back as a whole, so that no process that maps the buffer can change them in between.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The decisions of a virtual router for a burst. In: packets that one of its ports received. Out: a [`RouteVerdict`]
 //! for each, and new headers of packets to forward.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classifies punted packets. In: the cause, and the packet's headers. Out: the [`PuntReason`]; the limits of its class
 //! apply.
 //!

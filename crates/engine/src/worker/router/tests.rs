@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! For arbitrary bytes: the router reads within bounds, and forwards packets unchanged except for what a router must
 //! change.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Unicast reverse path forwarding (RFC 3704). In: packets whose routes are known. Out: packets whose source passes the
 //! check. Others are dropped, or punted if only the kernel knows the route back.
 //!

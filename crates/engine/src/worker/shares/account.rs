@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accounts of shares: the virtual time of each account, and the total demand of accounts with a backlog.
 
 use crate::policy::Share;

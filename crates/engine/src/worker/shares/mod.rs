@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Divides the worker's time among its ports. In: the cycles that each port's packets took. Out: the ports that a turn
 //! leaves out. Their packets stay in the port's queue; if it overflows, the device or the kernel drops them before any
 //! work is spent.

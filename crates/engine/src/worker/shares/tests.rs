@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shares in a simulated worker.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The data that stages pass on for a burst: contexts by value, packets and lookup results by reference.
 
 use dpdk::Batch;

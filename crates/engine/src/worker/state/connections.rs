@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The connections that one worker owns, and scratch space for the packets of a burst.
 
 mod decisions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Per-flow verdicts of NFs: drop the rest of the flow, skip this NF, or steer the rest elsewhere.
 //!
 //! ```text

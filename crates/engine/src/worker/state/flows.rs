@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One worker's state of flows: the flow cache, and per-flow verdicts of NFs.
 
 use netvm_flow::{CacheError, Eviction, FlowCache, New, Options, Validity};

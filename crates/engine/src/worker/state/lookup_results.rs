@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The results of classification for each packet of a burst: a decision of the policy, and an [`Action`] if the
 //! decision does not determine what happens to the packet.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet memories that a worker uses: one on its own NUMA node for each trust group, and those of other workers
 //! whose packets it gets.
 

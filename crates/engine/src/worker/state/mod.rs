@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Datapath`]: the state that one worker owns and its stages share, in parts that belong together. Other threads see
 //! only counters, regions, and the rings to NFs and other workers.
 

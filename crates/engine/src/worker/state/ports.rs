@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A worker's queues of ports, and its rings to workers that have the queues of other ports.
 
 use netvm_region::MAX_PORTS;

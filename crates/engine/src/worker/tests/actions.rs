@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The act stage: rules that police, tag, mirror and reject, in a whole worker.
 
 use netvm_wire::{FlowKey, IpProto, TcpFlags, VlanId, checksum, parse};

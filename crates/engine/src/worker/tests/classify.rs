@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every path that classifies a burst finds the action that the reference, [`PerFlow`], finds.
 
 use std::net::IpAddr;

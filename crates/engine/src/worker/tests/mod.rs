@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of whole stages, without a process, a guest or a NIC.
 
 mod actions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Segments of up to 64 KB and unfinished checksums on their way through NFs that take them, and through others.
 
 use netvm_model::Forward;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs with ports, in a whole worker: the test plays the program, by the wires of its ports.
 
 mod flows;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules that choose the queue, on every path to a port with a shaper.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which packets leave by a port with a shaper, and when.
 
 use netvm_switch::TICKS_PER_SECOND;

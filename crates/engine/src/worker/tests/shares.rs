@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that share a worker: a port that is ahead waits, and its packets stay in its queue.
 
 use netvm_model::Host;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets from stage to stage: receive, deliver, collect, act, switching, transmit; and what an NF may return.
 
 mod evpn;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Copies packets: into another memory, for a trust group or device that cannot read the first, and within a memory,
 //! for mirrors and floods. Nothing else in the engine copies packets between buffers. Counts copies between memories.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finishes pending offloads of guests and the kernel: checksums, and cutting TCP segments and UDP datagrams. In:
 //! packets with pending offloads. Out: packets that their receiver accepts: finished packets, or unfinished ones for
 //! guests, kernel interfaces and NFs that accept them. Packets from such an NF are parsed again, because it may have

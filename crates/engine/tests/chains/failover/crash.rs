@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that die: no buffer is lost, other chains go on, policies hold.
 //!
 //! `NETVM_KILLS` says how often an NF is killed under load (10 by default).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that make no progress: chains treat them as dead until they do, and slow ones are left alone.
 
 use std::process::{Child, Command};

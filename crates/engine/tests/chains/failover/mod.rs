@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that die, hang or leave: what the engine does with their packets, and who takes their place.
 
 mod crash;

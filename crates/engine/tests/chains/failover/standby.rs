@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which replica takes the place of an NF that the engine asks to leave.
 
 use std::time::Duration;

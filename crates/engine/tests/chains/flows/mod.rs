@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Verdicts of NFs on whole flows.
 
 mod steering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that steer the rest of a flow: into another chain, to a role, out of a port, and back.
 
 use netvm_engine::{DropReason, Engine, InstanceId};

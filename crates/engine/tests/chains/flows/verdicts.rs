@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Per-flow verdicts of real NF processes: drop the rest of a flow, or bypass this NF; how long a verdict holds, and
 //! which ones the engine refuses.
 

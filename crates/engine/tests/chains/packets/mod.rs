@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that make, copy, hold and send packets: what leaves, in which order, and what becomes of their buffers.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections over several workers: both directions have one owner, which keeps them when cores change.
 
 use std::sync::mpsc::channel;

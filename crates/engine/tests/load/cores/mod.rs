@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers that are added, removed and moved to other cores while packets pass: none is lost, and all keep their order.
 
 mod connections;

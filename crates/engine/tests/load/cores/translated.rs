@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translated connections over several workers: answers come back to the owner, which keeps them when cores change.
 
 use std::collections::BTreeSet;

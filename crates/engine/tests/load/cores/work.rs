@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The work that workers get and give away when they come and go.
 
 use std::time::Duration;

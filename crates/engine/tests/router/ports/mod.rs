@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports of routers: of several at once, and without a device.
 
 mod shared;

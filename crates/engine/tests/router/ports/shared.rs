@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two routers on one port without a tag, each with a MAC address of its own.
 
 use std::collections::BTreeMap;

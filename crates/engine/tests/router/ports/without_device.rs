@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router at ports without a device: the L2 switch's own interface, where packets are switched and routed in one
 //! pass, and a port for a VLAN tag.
 

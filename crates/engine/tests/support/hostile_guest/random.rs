@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random messages and writes of a hostile guest.
 
 use std::io::Read;

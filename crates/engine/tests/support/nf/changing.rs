@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that return packets in another order, changed, or twice.
 
 use netvm_ring::{Descriptor, VerdictKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF that returns verdicts for whole flows: `skip=IDLE`, `drop=IDLE`, `drop-one=FLOW`, `forge=FLOW`,
 //! `withdraw=MILLISECONDS`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that attack: one writes random bytes over all that it maps, one forges the owner table.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NF of the tests: the test binary starts itself again, with a variable that says what kind of NF it is.
 
 mod changing;

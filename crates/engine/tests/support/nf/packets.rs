@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NFs that make, copy, hold and send packets: `make`, `copy`, `delay=PACKETS`, `keep`, `portless`, `old-layout`, and
 //! one that lies about what it keeps: `grab`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF that attaches without netlib, and has its rings to itself.
 
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An NF that steers flows: `steer=chain:NAME`, `steer=role:NAME`, `steer=port:NAME`, `steer=back`, at packets whose
 //! payload begins with `!`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests whose call descriptors cannot be written to: netvm does not wait for them.
 
 use std::io::Write;

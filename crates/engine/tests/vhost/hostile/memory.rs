@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests that share memory whose access blocks, and descriptors that netvm did not ask for: neither packets nor other
 //! guests wait, and netvm closes every descriptor.
 

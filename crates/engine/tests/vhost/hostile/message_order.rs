@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests that send valid messages in an unsafe order: netvm disconnects them.
 //!
 //! The rules are in `crates/dpdk/src/vhost/front_end/protocol.rs`. DPDK's vhost library (22.11 to 25.11) has none of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests that write random bytes into their rings and send random messages: the engine survives, and other traffic
 //! goes on.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests that keep netvm waiting on the socket: neither packets nor other guests wait for them.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Clock`]: the times of records.
 
 /// Cycles as Unix time.

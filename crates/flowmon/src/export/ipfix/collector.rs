@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The connection to an IPFIX collector, over UDP or TCP. A collector that is away costs a bounded wait of the
 //! exporter's own thread, and nobody else anything.
 

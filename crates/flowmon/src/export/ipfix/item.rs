@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! [`Item`]: what becomes a data record.
 
 use std::sync::Arc;

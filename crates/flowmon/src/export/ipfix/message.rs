@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IPFIX messages (RFC 7011 section 3). In: records. Out: messages of at most a given size, with the templates that the
 //! collector does not have yet.
 

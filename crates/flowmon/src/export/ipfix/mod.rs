@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records on their way to a collector by IPFIX.
 
 mod clock;

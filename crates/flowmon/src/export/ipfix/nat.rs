@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT events (RFC 8158) as IPFIX records. An IPv6 address that stands for another one is no case of the RFC: its event
 //! is that of RFC 8158's table 2 for any translation (1 and 2).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an exporter is started with, and its times.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Templates of IPFIX data records (RFC 7011 section 3.4) and the records themselves.
 //!
 //! A template is chosen by what a record has: IPv4, IPv6 or neither; packets in the reverse direction (RFC 5103); a

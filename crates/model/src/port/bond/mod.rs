@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that join others to one link (bonds).
 
 use netvm_ids::PortId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an NF sends besides the packets of its burst: packets that it makes, copies of others, and packets that it has
 //! held. In: the NF's calls. Out: descriptors for the workers, in the order of the calls and verdicts.
 //!

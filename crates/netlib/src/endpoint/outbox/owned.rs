@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A packet that an NF has beyond a burst.
 
 use std::sync::atomic::{AtomicBool, Ordering};

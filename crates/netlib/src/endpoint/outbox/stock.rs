@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stock of an NF thread: empty buffers from each worker. The thread asks for them when it makes its first packet,
 //! and again when few are left; the worker writes them into a ring.
 

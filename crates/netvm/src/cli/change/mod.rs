@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm config`, `netvm apply` and `netvm fleet`: changes of configurations.
 
 use std::path::PathBuf;

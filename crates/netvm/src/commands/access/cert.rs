@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm cert`: a small certificate authority.
 
 use std::time::UNIX_EPOCH;

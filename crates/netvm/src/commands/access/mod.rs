@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who may use the API from other machines: certificates, and passwords.
 
 mod cert;

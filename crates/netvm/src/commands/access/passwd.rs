@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm passwd`: passwords of users of the web page.
 
 use std::io::{self, IsTerminal, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm conn save` and `netvm conn load`.
 
 use std::fs::{File, OpenOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What each request of Docker does. Requests may come twice, or after a restart of Docker, netvmd or this program.
 
 use std::collections::BTreeMap;

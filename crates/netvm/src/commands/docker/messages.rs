@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Docker's requests, as libnetwork's `drivers/remote/api` has them. What this driver does not need is left out.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm docker`: a network driver of Docker (libnetwork's remote driver, `docs/remote.md` there). Docker connects to
 //! a socket in its folder of plug-ins, and asks for networks and endpoints. Each endpoint that a container joins is a
 //! port of netvmd. Docker keeps the addresses (IPAM).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names and labels of containers. Docker's requests to a driver have no name, image and labels of the container:
 //! Docker's API has them, once the container runs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The port of an endpoint, as netvmd's configuration writes it.
 //!
 //! Options of a network (`docker network create -o`) and of an endpoint (`docker run --network name=N,driver-opt=…`),

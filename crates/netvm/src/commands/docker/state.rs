@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What Docker has said, in files: Docker does not repeat it when this program or it itself starts again.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What etcd has of a fleet.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of a fleet: a folder with `hosts/NAME.toml` and `fragments/NAME.toml`, or the file of one host.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm fleet`: configurations of many hosts in etcd.
 
 mod contents;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What would change on each host: what etcd has, compared with the files. Machines are not asked: what one of them
 //! lacks is found when the host applies it.
 

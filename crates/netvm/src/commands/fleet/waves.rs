@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm fleet apply`: first all hosts that are to change are held back, then the fragments are written, then one wave
 //! after another gets its configurations and goes on, and the next one waits until all of it are healthy.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm port live`, `add` and `del`.
 
 use netvm_api::{AddPort, Client, LivePortInfo, RemovePort};

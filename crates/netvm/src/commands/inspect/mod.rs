@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm status`, `port`, `nf`, `chain` and `group`.
 
 mod chain;

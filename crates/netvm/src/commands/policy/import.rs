@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm policy import`: converts ClassBench, iptables or nftables rules, or policies of Kubernetes, to `[[rule]]` and
 //! `[[nat]]` tables.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm policy`, `netvm flow`, `netvm mac` and `netvm mdb`.
 
 mod import;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm mdb`.
 
 use netvm_api::{Client, MulticastDomain, MulticastInfo, MulticastMember};

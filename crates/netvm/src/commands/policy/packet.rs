@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packet of `netvm policy trace`: built from fields, given in hexadecimal, or read from a capture.
 
 use std::fmt::Write;

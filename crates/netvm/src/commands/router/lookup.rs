@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm router lookup`: the longest matching prefix of each address, by the engine's tables, without netvmd.
 //!
 //! Input: a file of prefixes and a file of addresses, one per line, with both families mixed; empty lines and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Draws a view into a frame: a head, the workers, and four parts of which one is large.
 
 use ratatui::Frame;

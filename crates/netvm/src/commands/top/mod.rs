@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm top`: two readings of all counters become a [`View`], which is drawn on the terminal, printed once, or
 //! printed as JSON.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parts of the view as tables, whose less important columns are hidden on a narrow terminal.
 
 use netvm_api::{ChainState, NfState};

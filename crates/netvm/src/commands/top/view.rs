@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The contents of the view: rates between two readings, and the slowest NF of each chain.
 
 use std::collections::BTreeMap;

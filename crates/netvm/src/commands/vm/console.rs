@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm vm console`: copies bytes between this terminal and the guest's serial console.
 
 use std::io::{self, IsTerminal};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm mdb` prints what docs/how-to/multicast.md promises.
 
 use axum::routing::get;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm cert` and `--host`, without a netvmd. The tests of netvmd use both with one.
 
 use std::net::TcpListener;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A capture as a file that a browser downloads. In: capture points, filter and limits. Out: pcapng, as `netvm capture`
 //! writes it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet capture: the request, the rings' memory over the upgraded connection, and the end when the client closes it.
 
 pub(super) mod download;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many captures the clients of a socket may run, and how much memory for their rings. In: a client and the size of
 //! a ring that it wants. Out: the size that it gets, held until the capture ends.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A trace of packets of traffic. In: a filter, and limits of packets and time. Out: what happened to each packet,
 //! one JSON object a line, as they end. The trace ends with the last one, when its time is over, or when the client
 //! closes the connection.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests for ports beside the configuration file.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /v1/events`: the history, with `follow` also new events; one JSON object per line.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Latency of packets, by port, chain and hop.
 
 use std::sync::Arc;

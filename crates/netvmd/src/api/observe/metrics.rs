@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `GET /metrics`: all counters for Prometheus, in OpenMetrics or, for clients that do not ask for it, in the older
 //! text format. Names, labels and help texts are in `netvm_api::explain::METRICS`.
 

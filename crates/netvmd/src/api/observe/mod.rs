@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Monitoring of netvmd: metrics, events and latencies.
 
 pub(super) mod events;

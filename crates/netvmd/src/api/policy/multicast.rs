@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping, for display.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Saves connections in a file of the client, and restores them. The file is a line of JSON with the names of ports and
 //! rules, whose numbers may be others after a restart, and then a file of `netvm-conntrack`. Both are passed on in
 //! parts, so that any number of connections needs little memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bodies of requests and replies. In: a body of HTTP. Out: the same, with time limits, or with the knowledge of its
 //! end.
 

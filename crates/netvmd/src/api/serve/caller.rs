@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who sends requests, and what they may do: the least role of each operation is in the table of
 //! [`netvm_api::openapi`].
 

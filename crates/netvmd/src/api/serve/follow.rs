@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Serves the web page on the configured address, and the sockets of the configured groups and the address for
 //! other machines, and writes the configured audit log; follows changes of the configuration.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Access to the API. File permissions protect the Unix sockets. A token protects the loopback address, whose clients
 //! may read and, if configured, capture. Both refuse requests of foreign web pages, because a browser can reach a
 //! socket that `ssh -L` forwards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accepts a bounded number of connections. Time limits ensure that none waits for its client forever.
 
 use std::convert::Infallible;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Serves the API on its Unix socket and, if configured, on sockets of groups, on a loopback address, where a token
 //! allows reads and, if configured, captures, and on an address for other machines.
 

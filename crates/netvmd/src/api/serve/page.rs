@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The web page: the files in `crates/netvmd/web`, written by hand and embedded as they are.
 
 use axum::extract::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes changes, captures and refusals to the audit log. In: a request. Out: its reply, which is read on the way if
 //! it says what was done.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The slots for connections of a listener. In: a client that connects. Out: a slot, or none.
 //!
 //! Nobody can fill the slots by connections that ask for nothing, or whose request does not come to its end: when they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The difference between the configuration file and the running configuration.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why a configuration was not applied.
 
 use netvm_config::ConfigError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a host remembers of etcd over a restart, in its state directory: `etcd.json`.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The state directory: every applied configuration as `history/N.json`, and the change that waits for its confirmation
 //! as `unconfirmed.json`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports beside the configuration file: their record, `live.json` in the state directory, and how they are read
 //! together with a file.
 

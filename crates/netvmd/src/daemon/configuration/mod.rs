@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configurations: the file, those that were applied, and the change that waits for its confirmation.
 //!
 //! netvmd undoes such a change unless somebody confirms it in time, so that a mistake does not cut off a remote

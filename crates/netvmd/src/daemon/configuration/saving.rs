@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the configuration file: first to a temporary file beside it, which is renamed when the change is in force.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The IPFIX collector of the log. A collector that is away or slow loses events, which are counted.
 
 use std::net::SocketAddr;

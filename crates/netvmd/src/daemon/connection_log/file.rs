@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file and the thread that writes it, which may wait for the disk.
 
 use std::fs::{File, OpenOptions};

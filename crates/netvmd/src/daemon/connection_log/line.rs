@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines. In: an event, the configuration for names, and the clock of the workers. Out: what the API shows.
 
 use std::time::{Duration, SystemTime};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to connections and to ports of NAT, for a log and for clients that watch. In: events from the rings of
 //! the workers' tables. Out: JSON lines, and IPFIX records of NAT (RFC 8158).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events of NAT for a collector (RFC 8158). In: what happens to connections and ports. Out: what the collector gets.
 //!
 //! A session begins when it has a translation: of its destination at once, of its source when its first packet leaves.

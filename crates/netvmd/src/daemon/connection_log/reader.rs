@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that reads events, and makes lines and IPFIX records of them.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Warnings about a rule that was added.
 
 use netvm_model::Rule;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Landlock domain for each NF and each QEMU. A process in a domain cannot trace processes outside of it, so it
 //! cannot reach their /proc/PID/mem or descriptors. Since Landlock ABI 6 it cannot signal them either. Therefore, NFs
 //! of the same user but of different trust groups cannot reach each other's packets through the kernel.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sandbox of an NF or a QEMU, entered between fork and exec, in an order in which each step is still permitted.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a program with two ports keeps: its network namespace, and the rights that programs of networking need there.
 //! The rights are root's, so only root has them; but in a namespace of its own there is nothing of the machine that it
 //! could configure by them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The system call filter of NFs. It allows memory management, waiting, the NF's own descriptors and threads, and files
 //! that its user may access. Everything else fails with EPERM, such as sockets, access to other processes and rarely
 //! used kernel interfaces.

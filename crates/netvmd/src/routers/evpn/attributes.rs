@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What messages about entries of a database and about neighbours have in common.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's devices of networks with EVPN: a bridge, a `vxlan` device that learns nothing, and a port of the bridge
 //! for the addresses behind ports of this host. netvmd marks those that it makes, and removes no others.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The forwarding databases of the kernel's devices. In: entries, as netlink tells them. Out: [`EvpnUpdate`]s for the
 //! engine, with the differences.
 //!

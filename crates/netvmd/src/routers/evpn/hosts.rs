@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IP addresses of hosts in a network, as neighbours of the kernel's bridge. Those behind other servers a routing
 //! daemon writes (type 2 with an IP address): they go to the engine, which answers requests for them. Those of this
 //! server netvmd writes, and the daemon announces them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses behind ports of this host. In: what L2 switching learns, and what hosts say of their IP addresses. Out:
 //! entries of the kernel's bridge and neighbours, by which a routing daemon announces them to other servers (type 2).
 

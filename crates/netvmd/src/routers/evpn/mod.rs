@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! EVPN of the networks of `vxlan` ports with `control = "evpn"`. A routing daemon in the namespace of a router speaks
 //! it with other servers, and knows the kernel's devices there alone:
 //!

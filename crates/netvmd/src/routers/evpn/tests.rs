@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's devices and databases, in a namespace of their own and without an engine.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

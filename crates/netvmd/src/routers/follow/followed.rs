@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One followed router: its sockets, its RIB, and what is due.
 
 use std::collections::{HashMap, VecDeque};

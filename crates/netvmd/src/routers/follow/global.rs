@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of all interfaces of a namespace, `net.ipv4.conf.all` and `net.ipv6.conf.all`: only some have events.
 
 use std::fs::File;

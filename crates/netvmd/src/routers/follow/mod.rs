@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that follows the kernel's routes of all routers by netlink and sends changes to the engine.
 
 mod followed;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translates messages about interfaces, with their settings (`net.ipv4.conf`, `net.ipv6.conf`).
 
 use std::io;

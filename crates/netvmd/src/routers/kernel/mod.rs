@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translates rtnetlink messages of a router's kernel to changes of its [`Rib`](super::rib::Rib).
 
 mod link;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The host's own IPv6 on interfaces of routers' ports.
 
 use std::collections::BTreeSet;

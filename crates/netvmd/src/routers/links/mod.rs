@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The interfaces of a router: veth pairs whose inner end is in its namespace and whose outer end is a netvm port.
 
 mod ipv6_disabled;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The outer ends of routers' interfaces, in netvmd's namespace.
 
 use std::collections::BTreeSet;

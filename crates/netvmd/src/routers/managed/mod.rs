@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Brings namespaces and interfaces of routers to their desired state.
 
 mod record;

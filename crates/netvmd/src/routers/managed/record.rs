@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the run directory says of a router: a file with the name of its namespace and, for each interface, what was
 //! last configured. The next netvmd knows from it which routers to remove, and what somebody changed in a namespace.
 

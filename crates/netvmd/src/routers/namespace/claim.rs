@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which netvmd has a network namespace. In: an open namespace. Out: a claim, until dropped.
 //!
 //! Every user may open a namespace's file and lock it (flock(2)), so the lock is elsewhere: on one byte of [`CLAIMS`],

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Named network namespaces, as `ip netns` creates them: bind mounts on files in `/run/netns`.
 
 mod claim;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Types of the interface of a [`Rib`](super::Rib). In: changes of links, routes and neighbours. Out: counts and
 //! destinations.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gateway sets that routes share. Each set is one next hop of the engine, so a neighbour's change updates one entry
 //! and no routes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The router's own interfaces among those of its namespace, and what the engine has to know of them.
 //!
 //! In: links, whatever name they have now, and settings. Out: a [`RouterState`] when it has changed.

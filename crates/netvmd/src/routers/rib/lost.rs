@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neighbours that the kernel knew a while ago. In: neighbours that come and go. Out: whether one was known, so that
 //! the packets by which it is learned again do not compete with those of a scan.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The routing information base of a router: kernel changes come in, updates of the engine's FIB go out. No I/O.
 //!
 //! The engine forwards a packet only if it can do so exactly as the kernel would; it punts all others, also those for

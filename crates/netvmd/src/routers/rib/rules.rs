@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Policy routing rules (`ip rule`): whether the tables `local`, then `main` decide for all packets of a family.
 
 /// A policy routing rule.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decides what the engine does with packets to each prefix, and builds updates from the changes.
 
 use std::net::IpAddr;

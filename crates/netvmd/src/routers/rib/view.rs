@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Read access to a [`Rib`], for the API and for neighbour probes.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When closed ports are opened again. In: the ports, and what each needs of this machine: an interface, a namespace,
 //! files. Out: the ports to open now.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits for files that appear or go: inotify(7) on the folders of ports' namespaces, sockets and captures.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows the interfaces of ports: reports when a link or an interface goes away or comes back, closes a port whose
 //! interface is gone, opens closed ports when what they lack is there, and passes carriers on to the interfaces of
 //! routers. Keeps the names of routers' namespaces.

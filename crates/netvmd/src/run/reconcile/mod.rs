@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Brings back into their desired state what this machine has changed: interfaces and ports, and NFs, VMs and routers
 //! that could not be started when netvmd began, because the machine lacked something: a program, a disk, a user. The
 //! latter are listed as problems, and looked up again until they can be started.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages of an NF in a VM, which go over the mailbox in its control memory. A VM cannot tell that it has sent one,
 //! so netvmd looks now and then.
 

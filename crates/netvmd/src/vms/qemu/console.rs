@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The last lines of a guest's console, which help to find out why it does not boot. QEMU copies the console into a
 //! pipe. netvmd keeps the lines in memory, so a guest cannot fill a disk.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A VM's folder in the run directory. It belongs to netvmd's user, and QEMU inherits the sockets as descriptors. So
 //! netvmd can trust the contents even if a guest has compromised QEMU.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts QEMU: creates its sockets, sandboxes it, and opens its control channel.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sockets on which netvmd listens for an externally started QEMU.
 
 use std::future::poll_fn;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! QEMU as a process: its folder, sockets, start, control channel and console.
 
 pub(super) mod console;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The control channel of an externally started QEMU, which connects and reconnects to netvmd.
 
 use std::future::pending;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process of a QEMU: a child of this netvmd, or adopted from an earlier one.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds QEMU and checks its version.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns a `[[vm]]` into everything needed to start it: looks up programs, files, users, cores and memory.
 
 pub(super) mod find;

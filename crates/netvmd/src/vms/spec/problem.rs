@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reasons why a VM cannot be started, and their remedies.
 
 use std::io;

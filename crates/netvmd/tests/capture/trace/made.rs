@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that an NF makes: they are in captures, traces and latencies, with the NF as their origin.
 
 use netvm_api::{LatencyInfo, LiveTraceRequest, StepKind, path};

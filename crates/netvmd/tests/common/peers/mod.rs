@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs of another Debian release that `./dev setup --peers` has unpacked below the target folder.
 
 use std::path::PathBuf;

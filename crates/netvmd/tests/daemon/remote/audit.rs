@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The audit log.
 
 use netvm_api::{ApplyReply, Event, EventKind, Status, path};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Certificates and keys that change while netvmd runs.
 
 use netvm_api::{Event, EventKind, Status, path};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Users of the web page who log in with a password.
 
 use std::io::Read;

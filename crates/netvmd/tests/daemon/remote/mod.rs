@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API for other machines, roles and the audit log, with curl and openssl as clients.
 
 mod audit;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/how-to/remote-api.md, with its commands.
 
 use super::*;

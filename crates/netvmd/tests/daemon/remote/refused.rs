@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who is refused: without a certificate, with a wrong one, slow, too many, and with recorded requests.
 
 use std::io::{Read, Write};

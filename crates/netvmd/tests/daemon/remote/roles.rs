@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Roles: of clients of sockets of groups, and of clients from other machines.
 
 use std::os::unix::process::CommandExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rights of clients of the loopback address, and peers that misuse it.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A browser that a test types into: Chromium, by its DevTools protocol over two pipes.
 
 use std::fs::{File, OpenOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures as files to download, by the API and by the page.
 
 use std::io::{Read, Write};

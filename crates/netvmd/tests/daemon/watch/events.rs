@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events: their history, and followers.
 
 use std::io::{Read, Write};

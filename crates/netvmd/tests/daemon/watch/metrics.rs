@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Metrics, as promtool and Prometheus read them.
 
 use std::io::Write;

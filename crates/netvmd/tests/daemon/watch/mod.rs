@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Monitoring of netvmd: events, metrics, the web page; and peers that misuse them.
 
 mod access;

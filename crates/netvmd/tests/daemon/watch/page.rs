@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The views of the web page, in a browser.
 
 use std::net::{SocketAddr, TcpListener};

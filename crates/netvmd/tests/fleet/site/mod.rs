@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An etcd, ways to it that can be cut, and hosts.
 
 mod way;

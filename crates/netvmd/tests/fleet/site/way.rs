@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A way to etcd that can be cut, or slow, or with another time.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/reference/guest-ports.md: what programs that start guests may rely on.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that are added and removed one by one, beside the configuration file.
 
 mod guests;

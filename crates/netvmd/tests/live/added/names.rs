@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Labels of a container's port where packets of the container are shown: `netvm port`, `top`, `flow list`, `conn
 //! list`, captures, and records of flows.
 

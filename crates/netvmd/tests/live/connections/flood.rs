@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Floods beside established connections: for 5 seconds, or as many as NETVM_TEST_SECONDS says.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log of connections, also on a full disk; and clients that watch.
 
 use std::collections::BTreeSet;

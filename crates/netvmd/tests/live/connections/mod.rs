@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A stateful firewall: docs/how-to/connections.md, with its configuration and commands.
 
 mod flood;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `netvm conn save`, kill -9, `netvm conn load`: downloads go on.
 
 use std::process::{Child, Command, Stdio};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A SYN proxy: the configuration of docs/how-to/connections.md, a flood, and real clients beside it.
 
 use std::process::Command;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows of which workers keep something: open connections, flows that every NF of a chain has released, and those of
 //! the flow monitor.
 

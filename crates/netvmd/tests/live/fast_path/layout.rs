@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The interfaces: what containers can do with theirs, and what is left of them.
 
 use std::net::{IpAddr, UdpSocket};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Containers whose interfaces have a fast path in the kernel.
 
 pub mod kept;

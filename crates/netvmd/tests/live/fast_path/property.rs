@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random rules and random datagrams: the same arrive with the fast path and without, and the same is counted. Then the
 //! same while hosts, ports and netvmd change at random: nothing arrives that the rules of that moment forbid.
 //!

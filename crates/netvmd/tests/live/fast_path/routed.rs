@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A router between two containers: the kernel routes what it has, and follows changes of routes and neighbours.
 
 use std::io::{Read, Write};

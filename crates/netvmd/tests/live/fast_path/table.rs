@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The flow table: what the kernel forwards, and what ends that.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Datagrams from one container to another, and which way they take.
 
 use std::net::UdpSocket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of all lengths, some in several buffers of a memif, through an unmodified testpmd and back.
 
 use netvm_capture::{CaptureReader, CaptureWriter, Timestamp, WriterOptions};

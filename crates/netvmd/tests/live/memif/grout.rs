@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! grout, a router on DPDK, as the hop between two hosts: two of its ports are memifs of netvm.
 
 use std::path::PathBuf;

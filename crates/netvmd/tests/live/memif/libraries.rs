@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that share memory with programs of FD.io's libraries: gomemif and libmemif. Both are in one Go module.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that share memory with DPDK's testpmd (memif): docs/how-to/memif.md, with its commands.
 
 mod frames;

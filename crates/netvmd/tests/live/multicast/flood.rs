@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A port that floods reports.
 
 use netvm_api::MulticastPort;

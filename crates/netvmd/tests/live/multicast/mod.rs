@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping: docs/how-to/multicast.md. Groups of the kernel's hosts, beside the snooping of its bridge.
 
 mod flood;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules by time of day and by load: docs/how-to/time-and-load.md, with its configuration, time zone and events.
 
 use std::process::Command;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages between NFs of a trust group, and from netvmd: docs/how-to/messages.md, with its configuration.
 
 use std::time::Duration;

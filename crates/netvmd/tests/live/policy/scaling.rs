@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A role that grows to three replicas and shrinks to one again, as its load says: no packet of a live flow goes to
 //! another replica than the ones before.
 

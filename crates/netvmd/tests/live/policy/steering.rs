@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A flow steered to a scrubber by its first payload packet: docs/how-to/steer-flows.md, with its configuration.
 
 use std::net::{Ipv4Addr, UdpSocket};

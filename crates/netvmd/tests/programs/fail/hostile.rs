@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that misbehave: others lose nothing by it, and a word says what to do.
 
 use std::os::fd::OwnedFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs of each kind that fail under load: packets go past them in time, each is counted, none overtakes another
 //! one of its flow, and no buffer is lost.
 

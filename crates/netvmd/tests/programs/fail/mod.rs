@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that fail: the policy of the chain acts at once, and the program starts again.
 
 mod hostile;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs of each kind that take less than they are sent: their rings or queues are full.
 
 use std::time::Duration;

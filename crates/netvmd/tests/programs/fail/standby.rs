@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs of each kind that are killed or stop under load while a standby waits.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Unmodified programs of others as hops.
 
 mod proxy;

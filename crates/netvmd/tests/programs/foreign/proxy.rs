@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A transparent proxy as a hop: the part of docs/how-to/any-program.md about it, with HAProxy.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One chain of programs of every kind, none of which but the last knows of netvm: Suricata, testpmd by virtio-user and
 //! by memif, HAProxy as a transparent proxy, and an NF of netlib. HTTP passes all of them.
 

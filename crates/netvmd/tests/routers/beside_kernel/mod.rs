@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A netvm router beside a kernel's, between hosts alike: the same commands in both namespaces have the same effect.
 
 mod probe;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What becomes of a datagram on its way through a router.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The attributes of `ip link`, `ip address`, `ip route`, `ip neighbour`, `ip rule` and `sysctl` that change what
 //! becomes of packets. The table in `docs/how-to/virtual-routers.md` has all others, too.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fabric: servers between two spines. Each spine is a switch, and reflects routes to VTEPs with FRR; each server has
 //! a link to both, and announces its VTEP to both by BGP. BFD watches these sessions. EVPN has a route reflector of its
 //! own, which servers reach by any link: with two, zebra of FRR 8.4 loses a router's MAC address when a session flaps.

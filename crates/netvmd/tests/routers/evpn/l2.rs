@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One network (L2VNI): VTEPs by type 3, addresses by type 2, and hosts that move.
 
 use std::net::Ipv4Addr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! FRR's EVPN as the control plane of tunnels: netvm beside the kernel's bridge and `vxlan` devices.
 
 mod fabric;

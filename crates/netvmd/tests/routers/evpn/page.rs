@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/how-to/evpn.md: two servers with netvmd and FRR, with its configurations and commands as they are. Each server
 //! has namespaces, folders of FRR, a name and an `/etc/machine-id` of its own.
 

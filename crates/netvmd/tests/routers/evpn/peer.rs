@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A server without netvm: the kernel's bridge and `vxlan` device with FRR.
 
 use super::super::common::hosts::{Host, run};

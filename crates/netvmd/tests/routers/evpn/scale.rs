@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many routes by BGP: hosts of the stretched network (MAC and IP address), and prefixes of a VRF. `./dev
 //! check-release` runs it with 100,000 hosts and 10,000 prefixes.
 

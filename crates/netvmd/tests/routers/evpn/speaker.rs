@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A BGP speaker that announces EVPN routes as fast as its peer takes them. gobgp's command line adds one route in a
 //! process each (100,000 take half an hour), and exabgp's process API has no EVPN; so it writes the messages itself
 //! (RFC 4271, RFC 4760, RFC 7432, RFC 8365, RFC 9136).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! EVPN between VTEPs with IPv6 addresses. FRR has them from 10.6 on; what it writes into the kernel is written by hand
 //! here, on both sides.
 

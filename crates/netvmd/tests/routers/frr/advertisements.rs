@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Router advertisements of FRR in a virtual router (RFC 4861 section 6.2): a host configures itself by them (RFC
 //! 4862).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Routing daemons steer the engine: FRR in a virtual router, with FRR and BIRD in plain namespaces as its peers.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A full Internet table by BGP: minutes with a debug build, so only `./dev check-release` runs it.
 
 use std::fmt::Write as _;

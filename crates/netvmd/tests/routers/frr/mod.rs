@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! FRR and BIRD in network namespaces, with folders of their own.
 
 mod advertisements;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! OSPF floods thousands of LSAs at once, through the share that routing protocols have of `punt_rate`.
 
 use std::fmt::Write as _;

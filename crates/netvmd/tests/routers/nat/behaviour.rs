@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What RFC 5780's programs say of the NAT: coturn's server outside, with two addresses, and clients inside.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs in containers that reach the internet through a router that masquerades.
 
 use std::io::{Read, Write};

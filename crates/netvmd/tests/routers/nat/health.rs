@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets that fail: with real web servers, of which one is killed and comes back.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The log of NAT: an IPFIX collector and a file, with one line for each block of ports.
 
 use std::net::{Ipv4Addr, UdpSocket};

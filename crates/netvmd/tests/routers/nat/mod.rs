@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT of a router, with real clients: docs/how-to/nat.md, with its configurations and commands.
 
 mod behaviour;

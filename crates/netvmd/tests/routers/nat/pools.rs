@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pools in the network of the uplink: nobody routes them to the router, which answers ARP for them.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Published ports: from outside, from another container, and from the host.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A container with IPv6 alone and an IPv4 server: NAT64, with the page's configuration and commands.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of what NAT does: those of packets of traffic, and those of packets that are not sent, say the same.
 
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};

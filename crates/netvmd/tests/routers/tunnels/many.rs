@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Three servers in one network: netvm, and two with the kernel's VXLAN, behind different interfaces of the router.
 
 use std::fmt::Write as _;

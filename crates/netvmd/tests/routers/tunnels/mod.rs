@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels beside the kernel's own VXLAN, and between two netvmd.
 
 mod many;

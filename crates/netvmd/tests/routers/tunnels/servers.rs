@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two servers, one network: docs/how-to/two-servers.md, with its configurations and commands.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The same by libvirt: `virsh migrate` between two libvirts, each with a netvmd. The second libvirt is another host
 //! for the first one, as it has its own host name and identity.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! docs/how-to/move-a-guest.md, with its commands: a guest moves from one netvmd to another, each in a network
 //! namespace of its own, while it has traffic.
 

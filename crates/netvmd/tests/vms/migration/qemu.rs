@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A QEMU of the test's own, and QMP.
 
 use std::io::{BufRead, BufReader, Write};

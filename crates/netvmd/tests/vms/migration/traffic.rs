@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traffic of a guest that moves: the guest's echo server, which is this test binary in the guest, and its clients.
 
 use std::collections::HashSet;

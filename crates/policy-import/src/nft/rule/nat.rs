@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statements that translate: `snat`, `masquerade`, `dnat`, `redirect`.
 
 use std::net::IpAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kubernetes' network policies: imported rules pass what the API's documentation says, for random policies and
 //! packets, and for files as people write them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random policies and packets, and what the API's documentation says of them.
 
 use std::net::IpAddr;

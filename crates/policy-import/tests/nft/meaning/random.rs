@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random rulesets as nft prints them, and random packets.
 
 use netvm_policy::PortId;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lookup with AVX2: eight addresses per vector.
 
 #![allow(unsafe_code, reason = "gathers read memory by address")]

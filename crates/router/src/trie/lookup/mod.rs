@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lookup of bursts of addresses, by the vector instructions that the processor has.
 
 #[cfg(target_arch = "x86_64")]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lookup without vector instructions: a burst descends level by level.
 //!
 //! Cache misses limit the speed in a large table, so each level has two passes. The first computes where each address

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages as hosts and routers send them.
 
 use netvm_wire::checksum::{internet_checksum, transport_checksum};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A slow reference: each membership and each router is a line of a list, and everything is looked at every time.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests both ends on an anonymous mapping: the test plays the kernel through a second view of it.
 
 use super::*;

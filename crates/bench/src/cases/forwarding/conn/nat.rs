@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Source NAT of a router, beside the same router without it and the kernel's masquerading.
 //!
 //! - `router-N`: netvm's router with one route; one end of each of N connections sends.

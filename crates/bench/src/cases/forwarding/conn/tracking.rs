@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvm's side of `conn`: hosts that track, and what their connections cost.
 
 use std::fs;

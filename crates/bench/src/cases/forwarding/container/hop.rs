@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A program as a hop between the namespaces, attached by veth: the kernel's bridge in a namespace of its own.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two network namespaces with an interface each, and how the kernel connects them, if it does.
 
 use std::net::{IpAddr, Ipv4Addr};

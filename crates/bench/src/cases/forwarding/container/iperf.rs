@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `iperf3` traffic between two namespaces, and the CPU time that it takes on the whole machine.
 
 use std::io::Read;

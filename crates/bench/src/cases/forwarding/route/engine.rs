@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets through an engine's router, and through a rule that names a port.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets through a router of an engine with many interfaces.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's bridge between the namespaces, or between one and a VXLAN device.
 
 use super::super::container::hosts::{PORTS, run};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets of 64 bytes through a tunnel, and by L2 switching alone.
 //!
 //! ```text

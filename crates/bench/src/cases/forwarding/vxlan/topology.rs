@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where packets pass: configurations of netvm, and the VXLAN device in the far namespace.
 
 use std::net::Ipv4Addr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The guests' network cards, and the drivers of cards that have several.
 
 use netvm_wire::MacAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The guest: QEMU with all cards, and a program that reads commands from the console.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest is offered multiples of its capacity, the highest rate that it can receive (the paper's Figure 3).
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guest sends to the host and to the other guest.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels whose VTEPs EVPN says: the kernel of the router's namespace has one device for each network, and each
 //! network is one VLAN of the switch.
 

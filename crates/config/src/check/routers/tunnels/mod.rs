@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels to other servers: addresses that cannot be those of VTEPs, networks that two ports have, packets that no
 //! interface of the router is long enough for, buffers without room for the outer headers, and what EVPN cannot follow.
 

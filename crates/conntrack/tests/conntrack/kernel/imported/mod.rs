@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rule sets of real programs, loaded into the kernel, and imported into netvm: both compare the same packets, and have
 //! to pass and translate the same ones.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! netvm as the compare: imported rules by the reference of policies, connections and their translation by this crate.
 
 use std::time::Instant;

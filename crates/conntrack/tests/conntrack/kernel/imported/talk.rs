@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What two hosts say to each other through a router that translates: each end sees addresses and ports of its own.
 
 use std::net::IpAddr;

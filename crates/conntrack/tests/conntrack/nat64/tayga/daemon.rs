@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! tayga in a network namespace, and a packet socket at its TUN device.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};

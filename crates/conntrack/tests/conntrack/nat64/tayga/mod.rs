@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! tayga as the oracle: it translates random packets of both families, errors and fragments among them, and the crate
 //! has to make the same of them.
 

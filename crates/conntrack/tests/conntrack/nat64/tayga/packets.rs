@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random IP packets of both families.
 
 use netvm_wire::{Address, IpProto, checksum, parse};

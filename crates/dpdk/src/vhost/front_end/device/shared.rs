@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a front-end shares with a device: its guest's memory, the dirty log of migrations, and memory that outlives a
 //! back-end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Links of NF threads with workers, one for each pair. In: NFs and workers that come and go. Out: commands to the
 //! workers, and free numbers of links.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the decisions on packets of connections. In: packets with their connections. Out: the decision and action of
 //! each, as [`PerFlow`](super::super::per_flow::PerFlow) finds them.
 //!

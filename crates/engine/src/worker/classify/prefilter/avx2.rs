@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests eight packets at a time; a vector holds one field of all of them.
 
 use core::arch::x86_64::*;

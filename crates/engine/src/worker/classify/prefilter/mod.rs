@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The prefilter: finds packets of a burst that provably match no rule of their port. In: packets, and the prefilter of
 //! the rules. Out: a bit mask ([`Prefiltered`]), and the beginning of each packet.
 //!

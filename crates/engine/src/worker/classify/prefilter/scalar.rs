@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests one packet after the other: for processors without AVX2, and as the reference for the vector code.
 
 use netvm_classifier::{Prefilter, Tuple};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Valid and malformed frames of all kinds: proven packets match no rule, and scalar and vector code agree.
 
 use std::net::{IpAddr, Ipv4Addr};

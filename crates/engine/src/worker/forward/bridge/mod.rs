@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! L2 switching. In: packets with the result of the L2 lookup. Out: to one port, or to each port of the VLAN, with the
 //! tag that the port expects. An interface of the bridge itself receives them.
 //!

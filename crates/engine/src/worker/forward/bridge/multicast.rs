@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! IGMP and MLD snooping: packets to group addresses, which L2 switching would flood. In: a packet, its port and VLAN.
 //! Out: all ports of the VLAN, those of its group, or those of multicast routers. The manager gets what messages say.
 //!

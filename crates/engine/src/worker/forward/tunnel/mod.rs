@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels (VXLAN, RFC 7348). In: packets that a port of a tunnel sends; packets that a router receives, for one of its
 //! VTEPs. Out: by the router's next hop to the remote VTEP, behind outer headers; received by the port of the tunnel,
 //! without them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ARP and neighbour discovery of hosts in networks with EVPN (RFC 9161). In: packets that would leave by the port of
 //! a tunnel. Out: a request for an address that EVPN knows becomes its answer, which the port receives, as if the host
 //! behind the other server had sent it; all others go on.

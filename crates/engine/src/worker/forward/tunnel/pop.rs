@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Takes outer headers off packets. In: packets that a router has received. Out: those for one of its VTEPs, received
 //! by the port of their network; the others to the router as ever.
 //!

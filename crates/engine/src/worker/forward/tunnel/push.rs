@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Puts outer headers before packets. In: packets that a port of a tunnel sends. Out: by the next hop of the router to
 //! the VTEP behind which their destination is; to all VTEPs of the network if that is unknown, or a group (with EVPN,
 //! to those that ask for such packets). With EVPN, requests for known neighbours are answered here ([`neighbours`]).

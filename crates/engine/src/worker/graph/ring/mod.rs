@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring of an NF thread. In: packets for it. Out: their descriptors in the ring;
 //! [`InFlight`](crate::inflight::InFlight) owns the packets. Packets for which the ring has no room are dropped.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that wait for programs with ports that are starting (`while_starting = "hold"`). In: packets for a hop whose
 //! program does not forward yet. Out: the same packets, in order, to the same hop when a new snapshot says something
 //! else of it: into the program, past it, or dropped. Those for which there is no room are dropped, and counted in

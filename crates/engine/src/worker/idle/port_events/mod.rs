@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the ports that have packets: during a sleep of the worker, and now and then for ports that turns do not poll.
 //!
 //! A sleep polls (poll(2)) the descriptors of ports that send, and asks devices without a lasting descriptor. With more

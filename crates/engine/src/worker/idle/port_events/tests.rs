@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of ports with sockets that tests send to.
 
 use std::os::unix::net::UnixDatagram;

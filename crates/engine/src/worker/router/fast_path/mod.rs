@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fast path of a router: bursts of IPv4 packets without options, all with a tag or all without one, each with one
 //! gateway. In: a burst. Out: the same verdicts and headers as by the general path, or no change at all if the burst
 //! has any other packet.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Both paths of a router must agree.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The decisions that connections have stored. In: the number that a connection has stored for the direction of a
 //! packet. Out: the decision and the action that the flow cache would have for the packet, or nothing.
 //!

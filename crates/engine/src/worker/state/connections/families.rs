@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT64 in the packet path: packets become those of the other family after the rules of the port that received them,
 //! which see them as they arrived. From then on they are routed as what they became.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to connections and to ports of NAT, for logs. In: events of the worker's table, and refusals for want
 //! of a port. Out: a ring, which a thread of netvmd reads.
 

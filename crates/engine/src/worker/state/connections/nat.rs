@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT in the packet path: destinations change when packets arrive, sources when they leave.
 
 use dpdk::Mbuf;

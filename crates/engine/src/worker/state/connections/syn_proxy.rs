@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The SYN proxy of a worker. In: the packets of a burst that were tracked, and those that rules with `syn_proxy`
 //! accept. Out: SYNs to servers in place of acknowledgments that have proved an address, translated segments, and
 //! answers to the senders, which the rx stage sends by the port that received the burst.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What NAT makes of packets, for traces and records of flows.
 
 use netvm_conntrack::{Half, Tuple, Zone};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets for a port whose queue is moving to another worker.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rings between workers, for packets of ports for which only another worker has a tx queue: one ring for each pair of
 //! workers and direction.
 //!

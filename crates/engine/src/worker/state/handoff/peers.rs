@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Workers that come and go: the rings between a worker and each other one.
 //!
 //! A new worker has the highest number, and only the worker with the highest number goes, after its rings are empty. So

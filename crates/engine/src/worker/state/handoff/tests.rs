@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Full rings, sources that wait, sleepers that are woken, and workers that come and go.
 
 use netvm_notify::new_eventfd;

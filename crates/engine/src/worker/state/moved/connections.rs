@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Connections that another worker owns from now on. The manager carries them, in parts, from the former owner to the
 //! new one.
 

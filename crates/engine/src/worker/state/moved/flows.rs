@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flows with verdicts that another worker owns from now on. The manager carries them, in parts, from the former owner
 //! to the new one: `links` of a verdict are a worker's own, so the manager names those of the new owner.
 

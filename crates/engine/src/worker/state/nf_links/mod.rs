@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A worker's links to NF threads, and whether it waits for packets from them.
 
 pub(crate) mod start_queue;

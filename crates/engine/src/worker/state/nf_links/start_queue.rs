@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that wait for programs with ports that are starting, in the order of their arrival. Bounded for each role
 //! and for the worker, in memory that is allocated once.
 

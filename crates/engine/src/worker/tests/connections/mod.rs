@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports that track connections, in a whole worker: states in rules, and what begins a connection.
 
 mod nat;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT in a whole worker: which half is translated where, and what rules see.
 
 mod nat64;

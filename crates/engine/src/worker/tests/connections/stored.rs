@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decisions that connections store: a worker with them does with every packet what a worker without them does.
 
 use netvm_model::{ConnectionsConfig, Host, NatRule};

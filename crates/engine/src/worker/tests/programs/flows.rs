@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs with one port, and programs that route: both directions of a chain lead to them.
 
 use std::net::IpAddr;

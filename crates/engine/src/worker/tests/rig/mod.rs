@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A [`Worker`] on the test's thread: real memory, rules and rings; ports whose wire is a list; NF threads whose rings
 //! the test serves.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports whose wire is a list, and their packets.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels whose VTEPs a control plane says.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hostile packets for tunnels, through the whole worker: datagrams within each other, routes that lead back into the
 //! tunnel, fragments, and anything a few changed bytes make of them. All end, and no buffer is lost.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a tunnel carries: frames of other protocols, and fragments.
 
 use std::collections::BTreeSet;

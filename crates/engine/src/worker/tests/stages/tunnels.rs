@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tunnels: packets of a port get outer headers and leave by a router, and come back without them.
 
 use std::net::IpAddr;

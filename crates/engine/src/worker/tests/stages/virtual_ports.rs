@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ports without a device: what one sends, another receives in the same turn.
 
 use netvm_model::{Forward, Host, PortConfig, PortKind, QosConfig, QueueConfig, QueueId, Rate};

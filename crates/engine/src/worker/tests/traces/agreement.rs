@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces say what happens to packets: under random rules, flooded, switched, through NFs that rewrite them, through
 //! ports without a device, and out of ports with rules of their own. The trace of a hypothetical packet, the trace of
 //! the real one, and the counters of sent and dropped packets agree. A hypothetical packet ends at the NFs: after them,

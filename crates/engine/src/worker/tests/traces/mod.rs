@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of real packets, in a whole worker: what they say is what happens.
 
 mod agreement;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that NFs get and return, change, drop, keep and lose.
 
 use netvm_ring::VerdictKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that pass ports without a device: each of these ports sends and receives them.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets that one worker receives, and another one sends or handles: both follow them.
 
 use std::collections::BTreeMap;

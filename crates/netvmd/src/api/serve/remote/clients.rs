@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients from other machines: their handshakes, and when their connections end.
 
 use std::io;

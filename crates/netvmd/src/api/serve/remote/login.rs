@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Logging in and out of the web page by a password, and requests of users who are logged in. In: a cookie, or a name
 //! and a password. Out: the user and the role of a request. The cookie is one that scripts cannot read, and that
 //! browsers send for pages of this server alone (RFC 6265bis, `__Host-`, `HttpOnly`, `SameSite=Strict`).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The API for other machines: HTTPS, where a certificate says who the client is, and the configuration what it may do.
 //! In: `[api.remote]`, and its files, which are read again when they change. Files that cannot be used change nothing.
 

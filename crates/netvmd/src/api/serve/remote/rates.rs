@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often clients from other machines may connect, and send requests. In: an address, or a name. Out: whether to
 //! serve it now.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sessions of users who have logged in with a password. In: the users of the configuration, the file of passwords, and
 //! the tokens of cookies. Out: who has a token, and what the user may do. A session ends when its user logs out, is
 //! removed, or gets another role or password, and after a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Neighbours that were lost, links without carrier, and the state of interfaces.
 
 use super::*;

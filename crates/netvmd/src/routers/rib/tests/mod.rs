@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Applies changes of a kernel, and checks where the engine then sends packets.
 
 mod links;

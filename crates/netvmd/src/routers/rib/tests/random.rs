@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Random changes, compared with an obvious, slow reference.
 
 use std::cmp::Reverse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Returns each packet of a memif with its MAC addresses exchanged, by FD.io's gomemif.
 //
 //	echo slave|master SOCKET

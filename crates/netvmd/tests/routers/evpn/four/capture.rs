@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Captures: of the underlay by tcpdump, and at ports of netvmd; tshark reads both.
 
 use std::path::{Path, PathBuf};

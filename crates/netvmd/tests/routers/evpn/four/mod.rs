@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Four servers between two spines, with a route reflector: three with netvmd, one with the kernel's own bridges and
 //! `vxlan` devices. One network is stretched over all (VNI 100, with the same gateway on each server), and two VRFs are
 //! routed between them by symmetric IRB (L3VNI 5000 and 6000).

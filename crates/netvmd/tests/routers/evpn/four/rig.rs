@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The servers' configurations, and the commands of the one with the kernel's devices.
 
 use super::super::super::common::guest::Image;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NAT64 of a router: packets that arrive by its ports leave in the other family.
 
 use netvm_model::{Host, RouterConfig};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces say what NAT does, and by which rule. The hypothetical packet agrees with the first one of a connection.
 
 use std::sync::Arc;
