@@ -41,7 +41,7 @@ again_alone() {
     ((${#names[@]} > 0 && ${#names[@]} <= most_flaky)) || return 0
     note "failed, so run again alone: ${names[*]}"
     if "${limit[@]}" cargo test --no-fail-fast --workspace --lib --bins --tests -- \
-        --show-output --test-threads 1 --exact "${names[@]}" </dev/null; then
+        --show-output --test-threads 1 --exact "${names[@]}" 2>&1 </dev/null | tee "$test_log.alone"; then
         flaky=("${names[@]}")
     fi
 }
@@ -87,6 +87,7 @@ run_tests() {
     check_target_dir
     mkdir -p "$target_dir"
     test_log=$target_dir/dev-test.log
+    rm -f "$test_log.alone"
     : >"$test_log"
     if (($# > 0)); then chosen_tests "$@"; else all_tests; fi
     test_totals "$start"
@@ -130,11 +131,29 @@ all_tests() {
     fi
 }
 
+# What failed tests printed, as much of it as shows the cause.
+failures_in_detail() {
+    local log=$1 name
+    while read -r name; do
+        awk -v head="---- $name stdout ----" '
+            $0 == head { inside = 1 }
+            inside && /^(---- |failures:|successes:)/ && $0 != head { exit }
+            inside && ++lines <= 60' "$log"
+    done < <(awk -f tools/test/failed-tests.awk "$log")
+}
+
 test_totals() {
+    print_totals "$1" | tee "$target_dir/dev-test.totals"
+    return "${PIPESTATUS[0]}"
+}
+
+print_totals() {
     local passed failed skipped name
     passed=$(awk -v count=passed -f tools/test/summary.awk "$test_log")
     failed=$(awk -v count=failed -f tools/test/summary.awk "$test_log")
     skipped=$(awk -v count=skipped -f tools/test/summary.awk "$test_log")
+    failures_in_detail "$test_log"
+    if [[ -s $test_log.alone ]]; then failures_in_detail "$test_log.alone"; fi
     note "all of it: $((SECONDS - $1)) s"
     for name in "${test_failures[@]}"; do printf 'FAILED: %s\n' "$name"; done
     for name in "${flaky[@]}"; do printf 'FLAKY: %s failed beside other tests and passed alone\n' "$name"; done
