@@ -93,9 +93,11 @@ fn trials_count_every_packet() {
     }
     for measurement in [
         "receive --method=netvm-port --monitor=flow --flows=multi --size=64",
-        "routers --kind=netvm --routers=3 --size=1518",
-        "routers --kind=kernel-macvlan --routers=3",
-        "routers --kind=kernel-veth --routers=3",
+        "routers --kind=netvm --routers=2 --ingress=3 --size=1518",
+        "routers --kind=netvm --directions=2 --workers=2 --queues=2",
+        "routers --kind=kernel-macvlan --routers=3 --ingress=2",
+        "routers --kind=kernel-veth --routers=3 --directions=2",
+        "routers --kind=kernel-forward --ingress=2 --directions=2",
         "routers --kind=netvm --interfaces=512",
         "routers --kind=kernel-macvlan --interfaces=16",
         "routers --kind=kernel-veth --interfaces=16",

@@ -19,8 +19,13 @@ pub struct Layout {
 impl Layout {
     /// A host with one worker on `core`.
     pub fn new(core: u32, idle: Idle) -> Self {
+        Self::on(&[core], idle)
+    }
+
+    /// A host with a worker on each of these cores.
+    pub fn on(cores: &[u32], idle: Idle) -> Self {
         let engine = EngineConfig {
-            cores: vec![core],
+            cores: cores.to_vec(),
             idle,
             huge_pages: huge_pages_are_worthwhile(),
             ..EngineConfig::default()
@@ -53,6 +58,11 @@ impl Layout {
         let id = PortId(self.host.ports.len() as u16);
         self.host.ports.push(PortConfig { mtu, ..PortConfig::new(id, name, kind) });
         id
+    }
+
+    /// Gives a port this number of queues.
+    pub fn set_queues(&mut self, port: PortId, queues: u16) {
+        self.host.ports[port.index()].queues = queues;
     }
 
     /// Makes a port one of another kind.

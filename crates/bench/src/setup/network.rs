@@ -54,38 +54,60 @@ pub fn interface(number: u32) -> String {
     format!("w{number}x{}", std::process::id())
 }
 
-/// Brings an interface up, and sets receive packet steering (RPS), so that the kernel processes its packets on `core`
-/// instead of the sender's core.
+/// Brings an interface up, and sets receive packet steering (RPS), so that the kernel processes its packets on `cores`
+/// instead of the sender's core: each queue on one of them in turn, or on all by flow if there are fewer queues.
 ///
 /// # Errors
 /// A command failed.
-pub fn bring_up(interface: &str, core: u32) -> Result<(), BenchError> {
+pub fn bring_up(interface: &str, cores: &[u32]) -> Result<(), BenchError> {
     ip(&["link", "set", interface, "up"])?;
-    let queue = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-    // The mask consists of 32-bit words, the highest first.
-    let mask = format!("{:x}{}", 1u32 << (core % 32), ",00000000".repeat(core as usize / 32));
-    fs::write(&queue, mask).map_err(BenchError::system(queue))
+    let queues: Vec<String> =
+        (0..).map(|n| queue(interface, n)).take_while(|path| fs::exists(path).unwrap_or(false)).collect();
+    for (n, path) in queues.iter().enumerate() {
+        let chosen = if queues.len() < cores.len() { cores } else { &cores[n % cores.len()..][..1] };
+        fs::write(path, mask(chosen)).map_err(BenchError::system(path.clone()))?;
+    }
+    Ok(())
 }
 
-/// Makes the kernel poll an interface whose driver runs an XDP program in threads (threaded NAPI), and pins them to a
-/// core.
-pub fn pin_threads(interface: &str, core: u32) {
+/// The file with the cores of a receive queue.
+fn queue(interface: &str, number: u32) -> String {
+    format!("/sys/class/net/{interface}/queues/rx-{number}/rps_cpus")
+}
+
+/// A mask of cores in the kernel's form: words of 32 bits, the highest first.
+fn mask(cores: &[u32]) -> String {
+    let words = cores.iter().max().map_or(1, |most| most / 32 + 1);
+    let word = |word: u32| {
+        let bits =
+            cores.iter().filter(|core| *core / 32 == word).fold(0u32, |bits, core| bits | 1 << (core % 32));
+        format!("{bits:08x}")
+    };
+    (0..words).rev().map(word).collect::<Vec<_>>().join(",")
+}
+
+/// Makes the kernel poll an interface whose driver runs an XDP program in threads (threaded NAPI), and pins them to
+/// cores in turn.
+pub fn pin_threads(interface: &str, cores: &[u32]) {
     // A veth without such a program has no NAPI: the kernel refuses, and RPS applies.
     let _ = fs::write(format!("/sys/class/net/{interface}/threaded"), "1");
     let prefix = format!("napi/{interface}");
     // The kernel truncates thread names.
     let prefix = &prefix[..prefix.len().min(15)];
+    let mut found: Vec<i32> = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
         let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw)
-            && name.starts_with(prefix)
-        {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(core as usize);
-            // The thread may have ended.
-            let _ = rustix::thread::sched_setaffinity(Some(pid), &set);
+        if name.starts_with(prefix) {
+            found.extend(process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
         }
+    }
+    // In the order of their queues.
+    found.sort_unstable();
+    for (pid, core) in found.into_iter().zip(cores.iter().cycle()) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(*core as usize);
+        // The thread may have ended.
+        let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &set);
     }
 }
 
@@ -105,4 +127,16 @@ pub fn backlog_drops(core: u32) -> u64 {
         (hex(words.get(12)?)? == u64::from(core)).then(|| hex(words.get(1)?)).flatten()
     };
     text.lines().find_map(of).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mask;
+
+    #[test]
+    fn masks_are_words_of_32_bits() {
+        assert_eq!(mask(&[1]), "00000002");
+        assert_eq!(mask(&[0, 3]), "00000009");
+        assert_eq!(mask(&[33, 1]), "00000002,00000002");
+    }
 }

@@ -39,6 +39,34 @@ pub struct TrialArgs {
     pub cores: Vec<u32>,
 }
 
+/// Where packets are lost, in the order of their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In front of the receiver: the ring of the veth pair, or the backlog of the core that takes packets from it, was
+    /// full. The sender's interface refuses such packets.
+    Ring,
+    /// In backlogs of the kernel behind that (`netdev_max_backlog`).
+    Backlog,
+    /// In the receiving interfaces, for other reasons than a full AF_XDP socket.
+    Interface,
+    /// The AF_XDP sockets of netvm's ports had no room.
+    Port,
+    /// In netvm's engine.
+    Engine,
+    /// The ring of an NF was full.
+    Nf,
+    /// The socket of the receiving program was full.
+    Socket,
+    /// The interfaces by which packets leave were full.
+    Out,
+    /// Not counted by any of these.
+    Other,
+}
+
+/// Packets lost by place.
+pub type Drops = BTreeMap<Place, u64>;
+
 /// Counters of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -49,7 +77,7 @@ pub struct Counts {
     /// Flows that the monitor saw.
     pub flows: u64,
     /// Drops by place.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: Drops,
 }
 
 /// The receiving side of a trial.
@@ -79,8 +107,8 @@ pub struct Trial {
     received_packets: u64,
     lost_packets: u64,
     flows: u64,
-    /// Lost packets by place, as far as the place counts them.
-    drops: BTreeMap<&'static str, u64>,
+    /// Lost packets by place.
+    drops: Drops,
     /// The second stream, if there is one.
     #[serde(flatten)]
     beside: Option<SecondStream>,
@@ -114,7 +142,9 @@ impl SecondStream {
 pub struct Streams {
     /// The length of a packet.
     pub size: u16,
-    /// The rate of the sender's second stream.
+    /// The sender's streams that share the rate of a trial.
+    pub count: usize,
+    /// The rate of the sender's last stream, beside them.
     pub beside: Option<u64>,
 }
 
@@ -128,20 +158,35 @@ pub fn run(
     sender: &Sender,
     sink: &mut impl Sink,
 ) -> Result<(), BenchError> {
-    let Streams { size, beside } = streams;
-    let rates = |rate: f64| std::iter::once(rate).chain(beside.map(|rate| rate as f64)).collect::<Vec<_>>();
-    wait_for_first(beside.is_some(), sender, sink)?;
+    wait_for_first(streams, sender, sink)?;
     if let Some(rate) = args.rate {
-        return print(&trial(args, Offer { rates: &rates(rate as f64), size }, sender, sink)?);
+        let offer = Offer { rate: rate as f64, time: args.seconds, streams };
+        return print(&trial(args.warm_up, offer, sender, sink)?);
     }
     for line in io::stdin().lock().lines() {
         let line = line.map_err(BenchError::system("cannot read standard input"))?;
-        let rate = line.trim().parse().ok().filter(|rate| (1.0..=1e9).contains(rate));
-        let wrong = || io::Error::other(format!("'{line}' is not a rate from 1 to 1e9 packets per second"));
-        let rate = rate.ok_or_else(wrong).map_err(BenchError::system("standard input"))?;
-        print(&trial(args, Offer { rates: &rates(rate), size }, sender, sink)?)?;
+        let (rate, time) = asked(&line).map_err(BenchError::system("standard input"))?;
+        let offer = Offer { rate, time: time.unwrap_or(args.seconds), streams };
+        print(&trial(args.warm_up, offer, sender, sink)?)?;
     }
     Ok(())
+}
+
+/// The rate that a line asks for, and the seconds of the trial if it says any.
+fn asked(line: &str) -> io::Result<(f64, Option<Duration>)> {
+    let wrong = || {
+        let problem = format!(
+            "'{line}' is not a rate from 1 to 1e9 packets per second, and perhaps the seconds after a space"
+        );
+        io::Error::other(problem)
+    };
+    let mut words = line.split_whitespace();
+    let rate = words.next().and_then(|word| word.parse().ok()).filter(|rate| (1.0..=1e9).contains(rate));
+    let seconds = words.next().map(|word| crate::measure::harness::seconds(word).map_err(|_| wrong()));
+    match (rate, words.next()) {
+        (Some(rate), None) => Ok((rate, seconds.transpose()?)),
+        _ => Err(wrong()),
+    }
 }
 
 /// Prints a result as a JSON object on a line.
@@ -155,15 +200,16 @@ pub fn print(result: &impl Serialize) -> Result<(), BenchError> {
 }
 
 /// Sends a few packets until one of each stream arrives.
-fn wait_for_first(has_beside: bool, sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
+fn wait_for_first(streams: Streams, sender: &Sender, sink: &mut impl Sink) -> Result<(), BenchError> {
     let start = Instant::now();
-    let has_come = |counts: Counts| counts.received > 0 && (counts.beside > 0 || !has_beside);
+    let has_come = |counts: Counts| counts.received > 0 && (counts.beside > 0 || streams.beside.is_none());
+    let rates = vec![PROBE.0; streams.count + usize::from(streams.beside.is_some())];
     while !has_come(sink.counts()?) {
         if start.elapsed() > FIRST_PACKET_TIMEOUT {
             let what = "from the sender to the receiver".to_owned();
             return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
         }
-        send(&[PROBE.0; 2], PROBE.1, sender, sink)?;
+        send(&rates, PROBE.1, sender, sink)?;
         sink.pause(UNCHANGED_FOR)?;
     }
     Ok(())
@@ -201,41 +247,58 @@ fn settled(sink: &mut impl Sink) -> Result<Counts, BenchError> {
 
 /// What a trial sends.
 #[derive(Clone, Copy)]
-struct Offer<'a> {
+struct Offer {
+    /// Packets per second of the streams that share the rate.
+    rate: f64,
+    time: Duration,
+    streams: Streams,
+}
+
+impl Offer {
     /// Packets per second of each stream.
-    rates: &'a [f64],
-    /// The length of a packet.
-    size: u16,
+    fn rates(self) -> Vec<f64> {
+        let Streams { count, beside, .. } = self.streams;
+        let of_each = std::iter::repeat_n(self.rate / count as f64, count);
+        of_each.chain(beside.map(|rate| rate as f64)).collect()
+    }
+}
+
+/// What streams sent together, in the same time.
+fn sum(streams: &[Sent]) -> Sent {
+    Sent {
+        packets: streams.iter().map(|sent| sent.packets).sum(),
+        refused: streams.iter().map(|sent| sent.refused).sum(),
+        seconds: streams.first().map_or(0.0, |sent| sent.seconds),
+    }
 }
 
 fn trial(
-    args: &TrialArgs,
-    offer: Offer<'_>,
+    warm_up: Duration,
+    offer: Offer,
     sender: &Sender,
     sink: &mut impl Sink,
 ) -> Result<Trial, BenchError> {
-    let Offer { rates, size } = offer;
-    send(rates, args.warm_up, sender, sink)?;
+    let rates = offer.rates();
+    send(&rates, warm_up, sender, sink)?;
     let before = settled(sink)?;
     sink.delays();
-    let streams = send(rates, args.seconds, sender, sink)?;
-    let sent = streams.first().copied().unwrap_or_default();
+    let streams = send(&rates, offer.time, sender, sink)?;
+    let (shared, beside) = streams.split_at(offer.streams.count.min(streams.len()));
+    let sent = sum(shared);
     let after = settled(sink)?;
     let delays = sink.delays();
     let received = after.received.saturating_sub(before.received);
-    let mut drops: BTreeMap<_, _> = after
-        .drops
-        .iter()
-        .map(|(place, count)| (*place, count - before.drops.get(place).unwrap_or(&0).min(count)))
-        .collect();
-    drops.insert("wire", sent.refused);
-    drops.retain(|_, count| *count > 0);
+    let second =
+        beside.first().map(|sent| SecondStream::of(sent, after.beside.saturating_sub(before.beside)));
+    let all = sum(&streams);
+    let lost_of_all = all.packets.saturating_sub(received + after.beside.saturating_sub(before.beside));
+    let drops = drops_between(&before.drops, &after.drops, all.refused, lost_of_all);
     let lost = sent.packets.saturating_sub(received);
     let rate = |packets: u64| packets as f64 / sent.seconds;
     Ok(Trial {
         offered: rate(sent.packets),
         received: rate(received),
-        mbps: rate(received) * f64::from(size) * 8.0 / 1e6,
+        mbps: rate(received) * f64::from(offer.streams.size) * 8.0 / 1e6,
         loss: lost as f64 / sent.packets.max(1) as f64,
         sent_packets: sent.packets,
         received_packets: received,
@@ -243,6 +306,67 @@ fn trial(
         flows: after.flows - before.flows,
         drops,
         delays,
-        beside: streams.get(1).map(|sent| SecondStream::of(sent, after.beside.saturating_sub(before.beside))),
+        beside: second,
     })
+}
+
+/// The packets that were lost between two readings, by place, each once: a backlog also counts what the sender was
+/// refused and what did not leave, and an interface what the backlog or its AF_XDP socket had no room for.
+fn drops_between(before: &Drops, after: &Drops, refused: u64, lost: u64) -> Drops {
+    let mut drops: Drops = after
+        .iter()
+        .map(|(place, count)| (*place, count.saturating_sub(before.get(place).copied().unwrap_or(0))))
+        .collect();
+    let of = |drops: &Drops, place| drops.get(&place).copied().unwrap_or(0);
+    drops.insert(Place::Ring, refused);
+    let counted_twice = [
+        (Place::Backlog, refused + of(&drops, Place::Out)),
+        (Place::Interface, refused + of(&drops, Place::Port)),
+    ];
+    for (place, count) in counted_twice {
+        let once = of(&drops, place).saturating_sub(count);
+        drops.insert(place, once);
+    }
+    let counted: u64 = drops.values().sum();
+    drops.insert(Place::Other, lost.saturating_sub(counted));
+    drops.retain(|_, count| *count > 0);
+    drops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_asks_for_a_rate_and_perhaps_for_seconds() {
+        assert_eq!(asked("2000").unwrap(), (2000.0, None));
+        assert_eq!(asked(" 2e3 0.5\n").unwrap(), (2000.0, Some(Duration::from_millis(500))));
+        for wrong in ["", "0", "2000 0", "2000 soon", "2000 1 1", "many"] {
+            assert!(asked(wrong).unwrap_err().to_string().contains("is not a rate"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_lost_packet_is_counted_at_one_place() {
+        let before = Drops::from([(Place::Backlog, 100), (Place::Port, 5), (Place::Interface, 5)]);
+        let after = Drops::from([
+            (Place::Backlog, 180),
+            (Place::Port, 25),
+            (Place::Interface, 66),
+            (Place::Out, 30),
+            (Place::Engine, 0),
+        ]);
+        let drops = drops_between(&before, &after, 40, 107);
+        let expected = [
+            (Place::Ring, 40),
+            (Place::Backlog, 10),
+            (Place::Interface, 1),
+            (Place::Port, 20),
+            (Place::Out, 30),
+            (Place::Other, 6),
+        ];
+        assert_eq!(drops, Drops::from(expected));
+        // Losses of the machine's other packets are in the same counters.
+        assert!(!drops_between(&before, &after, 40, 50).contains_key(&Place::Other));
+    }
 }

@@ -59,6 +59,7 @@ impl Tcpdump {
     pub fn start(sandbox: &Path, size: u16, cores: Cores) -> Result<Self, BenchError> {
         let stream = Stream {
             interface: INTERFACE.to_owned(),
+            queues: 1,
             size,
             is_multi: false,
             is_spread: false,

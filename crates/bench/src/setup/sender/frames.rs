@@ -147,6 +147,7 @@ mod tests {
         let destinations = vec![to(1, None)];
         Frames::new(&Stream {
             interface: "near".to_owned(),
+            queues: 1,
             size: 64,
             is_multi,
             is_spread: false,
@@ -170,6 +171,7 @@ mod tests {
             let destinations = destinations.clone();
             let stream = Stream {
                 interface: "near".to_owned(),
+                queues: 1,
                 size: 64,
                 is_multi: true,
                 is_spread,
@@ -192,6 +194,7 @@ mod tests {
         let frames = |vlan: Option<u16>| {
             let stream = Stream {
                 interface: "near".to_owned(),
+                queues: 1,
                 size: if vlan.is_some() { 68 } else { 64 },
                 is_multi: true,
                 is_spread: true,
@@ -227,6 +230,7 @@ mod tests {
     fn the_first_packet_of_a_burst_has_the_time() {
         let stream = Stream {
             interface: "near".to_owned(),
+            queues: 1,
             size: 64,
             is_multi: true,
             is_spread: false,

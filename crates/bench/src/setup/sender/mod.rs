@@ -45,6 +45,8 @@ pub struct Destination {
 pub struct Stream {
     /// The other end of the veth pair, in the caller's namespace.
     pub interface: String,
+    /// Queues of both ends; packets are spread over them by flow.
+    pub queues: u16,
     /// Bytes of a frame, FCS included.
     pub size: u16,
     /// Each packet is a new flow (Schultz and Crowley, section III-E).
@@ -137,9 +139,10 @@ fn set_up(streams: &[Stream], core: u32) -> Result<Vec<StreamSocket>, BenchError
     leave_network()?;
     // Turns off router solicitations, so that the kernel sends no packets. A kernel without IPv6 lacks the file.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    let (home, queues) = (std::process::id(), "numtxqueues 1 numrxqueues 1");
+    let home = std::process::id();
     let open_stream = |(n, stream): (usize, &Stream)| -> Result<StreamSocket, BenchError> {
         let (far, near) = (format!("far{n}"), &stream.interface);
+        let queues = format!("numtxqueues {0} numrxqueues {0}", stream.queues);
         let add = format!("link add {far} {queues} type veth peer name {near} {queues} netns {home}");
         ip(&add.split_whitespace().collect::<Vec<_>>())?;
         ip(&["link", "set", &far, "arp", "off", "up"])?;

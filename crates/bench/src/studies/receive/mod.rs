@@ -132,6 +132,7 @@ pub fn measure(args: &ReceiveArgs) -> Result<(), BenchError> {
     let interface = network::interface(0);
     let stream = Stream {
         interface: interface.clone(),
+        queues: 1,
         size: args.size,
         is_multi: args.flows == Flows::Multi,
         is_spread: false,
@@ -139,10 +140,10 @@ pub fn measure(args: &ReceiveArgs) -> Result<(), BenchError> {
         destinations: vec![Destination { mac: GUEST_MAC, vlan: None, address: DESTINATION }],
     };
     let sender = Sender::start(vec![stream], sending)?;
-    network::bring_up(&interface, receiving)?;
+    network::bring_up(&interface, &[receiving])?;
     let mut receiver = Receiver::start(args, &interface, receiving, guest)?;
-    network::pin_threads(&interface, receiving);
-    trial::run(&args.trials, Streams { size: args.size, beside: None }, &sender, &mut receiver)
+    network::pin_threads(&interface, &[receiving]);
+    trial::run(&args.trials, Streams { size: args.size, count: 1, beside: None }, &sender, &mut receiver)
 }
 
 /// The sender's core, and the core of the whole receiving side.

@@ -17,7 +17,7 @@ use crate::setup::guest::{Guest, Running, pinned};
 use crate::setup::layout::Layout;
 use crate::setup::network;
 use crate::setup::rig::Rig;
-use crate::studies::trial::{self, Counts, Sink};
+use crate::studies::trial::{self, Counts, Place, Sink};
 
 /// The NF's role, as in the program.
 const ROLE: &str = "receive";
@@ -144,15 +144,18 @@ impl Sink for Receiver {
         let mut counts = Counts::default();
         let report = self.reported().unwrap_or_default();
         (counts.received, counts.flows) = (report.received, report.flows);
-        counts.drops.insert("socket", report.dropped);
-        counts.drops.insert("backlog", network::backlog_drops(self.core));
-        counts.drops.insert("interface", network::counter(&self.interface, "rx_dropped"));
+        counts.drops.insert(Place::Socket, report.dropped);
+        counts.drops.insert(Place::Backlog, network::backlog_drops(self.core));
+        counts.drops.insert(Place::Interface, network::counter(&self.interface, "rx_dropped"));
         if let Some(rig) = &mut self.rig {
             let views = rig.engine().ports();
-            counts.drops.insert("port", views.first().map_or(0, |view| view.rx_dropped));
+            counts.drops.insert(Place::Port, views.first().map_or(0, |view| view.rx_dropped));
             let sample = rig.sample();
             // The NF itself drops every packet that it has counted.
-            let engine = DropReason::ALL.into_iter().filter(|reason| *reason != DropReason::Verdict);
+            let nf = sample.dropped(DropReason::ChainFull);
+            let by_itself =
+                |reason: &DropReason| ![DropReason::Verdict, DropReason::ChainFull].contains(reason);
+            let engine = DropReason::ALL.into_iter().filter(by_itself);
             let dropped = engine.map(|reason| sample.dropped(reason)).sum();
             match self.port {
                 Some(port) => {
@@ -163,7 +166,7 @@ impl Sink for Receiver {
                     counts.flows = flows.sum();
                 }
                 None => {
-                    counts.drops.insert("engine", dropped);
+                    counts.drops.extend([(Place::Engine, dropped), (Place::Nf, nf)]);
                 }
             }
         }

@@ -6,7 +6,12 @@
 //!  sender ── far veth ── near ── macvlan ── namespace of a router ── macvlan ── out ── sink       kernel-macvlan
 //!                        near ── bridge ── veth ── namespace ── veth ── bridge ── out ── sink     kernel-veth
 //!                        near ── netvm's router, one of N by MAC address ────────── out ── sink   netvm
+//!                        near ── this namespace, without virtual routers ────────── out ── sink   kernel-forward
 //! ```
+//!
+//! With `--ingress=N` there are N times `near`, into which the sender sends in turn (section 4.2, cases II and III).
+//! With `--directions=2` the sender has the other end of `out`, too, and half of the packets go from `out` to `near`
+//! (section 4.3).
 //!
 //! With `--beside`, a second router has its own pair of interfaces and its own stream at its own rate (section 4.4,
 //! table 1).
@@ -30,19 +35,21 @@ use rustix::mount::{MountFlags, mount};
 
 use super::delays::{Delays, Summary};
 use super::receive::two_cores;
-use super::trial::{self, Counts, Sink, Streams, TrialArgs};
+use super::trial::{self, Counts, Place, Sink, Streams, TrialArgs};
 use crate::error::BenchError;
+use crate::machine::allowed_cores;
 use crate::measure::probe::ip;
 use crate::setup::network;
 use crate::setup::rig::Rig;
-use crate::setup::routes::{IpFamily, RouteTable, Size, destinations};
-use crate::setup::sender::{BURST, Destination, Sender, Stream};
+use crate::setup::sender::Sender;
+use pairs::{InterfacePairs, Side};
+use traffic::Halves;
 
 mod kernel;
 mod netvm;
+mod pairs;
+mod traffic;
 
-/// Egress interfaces: of the routers, and of the second router of `--beside`.
-const OUT: [&str; 2] = ["out", "out1"];
 /// The MAC address of the packets' next hop. It only has to be resolved: nothing receives the packets.
 const SINK: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
@@ -57,6 +64,8 @@ const SETTINGS: &str = "cd /proc/sys/net
 /// The kind of the routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
+    /// The kernel's forwarding between the host's own interfaces, without virtual routers
+    KernelForward,
     /// Namespaces with veth pairs and the kernel's bridge
     KernelVeth,
     /// Namespaces with macvlan interfaces
@@ -87,6 +96,20 @@ pub struct RoutersArgs {
     /// Bytes of a frame, FCS included
     #[arg(long, value_parser = clap::value_parser!(u16).range(64..=1518), default_value = "64")]
     pub size: u16,
+    /// Interfaces of the host by which packets enter, one after the other; each router has an interface on each
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=3), default_value = "1",
+          conflicts_with_all = ["interfaces", "beside"])]
+    pub ingress: u8,
+    /// Directions of the packets: with 2, half of them go the other way, from the interface out to the interface in
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), default_value = "1",
+          conflicts_with_all = ["beside", "delays"])]
+    pub directions: u8,
+    /// Cores of the routers: netvm's workers, or those among which the kernel spreads what it receives
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16), default_value = "1")]
+    pub workers: u8,
+    /// Queues of the host's interfaces
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16), default_value = "1")]
+    pub queues: u16,
     /// Also measure how long packets take from the sender to the sink, in microseconds
     #[arg(long, conflicts_with = "interfaces")]
     pub delays: bool,
@@ -98,6 +121,12 @@ pub struct RoutersArgs {
     pub trials: TrialArgs,
 }
 
+impl RoutersArgs {
+    const fn is_both_ways(&self) -> bool {
+        self.directions > 1
+    }
+}
+
 fn interface_count(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(count @ 2..=512) if count % 2 == 0 => Ok(count),
@@ -106,63 +135,24 @@ fn interface_count(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Pairs of interfaces, and the routers that they belong to. A pair has one on `near` and one on `out`.
-#[derive(Clone, Copy, Debug)]
-struct InterfacePairs {
-    count: u16,
-    /// All pairs belong to one router, instead of one router each.
-    are_of_one: bool,
-    /// Pairs of host interfaces that they share.
-    host_pairs: usize,
+/// The host's interfaces.
+#[derive(Debug)]
+struct HostInterfaces {
+    /// Those by which packets enter.
+    near: Vec<String>,
+    /// Those by which they leave. With `--directions=2` they also enter by these, and leave by the others.
+    out: Vec<String>,
+    /// Queues of each.
+    queues: u16,
 }
 
-impl InterfacePairs {
-    fn of(args: &RoutersArgs) -> Self {
-        let host_pairs = if args.beside.is_some() { 2 } else { 1 };
-        match args.interfaces {
-            Some(interfaces) => Self { count: interfaces / 2, are_of_one: true, host_pairs },
-            // The router beside comes last.
-            None => {
-                let count = if host_pairs > 1 { 2 } else { args.routers.into() };
-                Self { count, are_of_one: false, host_pairs }
-            }
+impl HostInterfaces {
+    fn of(&self, side: Side) -> &[String] {
+        match side {
+            Side::In => &self.near,
+            Side::Out => &self.out,
         }
     }
-
-    /// All pairs, by number.
-    fn all(self) -> impl Iterator<Item = u8> + Clone {
-        (0..=u8::MAX).take(self.count.into())
-    }
-
-    /// The router that a pair belongs to.
-    const fn router_of(self, pair: u8) -> u8 {
-        if self.are_of_one { 0 } else { pair }
-    }
-
-    /// The pairs of each router.
-    fn by_router(self) -> Vec<Vec<u8>> {
-        if self.are_of_one { vec![self.all().collect()] } else { self.all().map(|pair| vec![pair]).collect() }
-    }
-
-    /// The pair of host interfaces that a pair uses.
-    const fn host_pair_of(self, pair: u8) -> usize {
-        pair as usize % self.host_pairs
-    }
-
-    /// The VLAN of a pair's interfaces, if netvm routes.
-    const fn vlan_of(self, pair: u8) -> Option<u16> {
-        if self.are_of_one { Some(pair as u16 + 1) } else { None }
-    }
-}
-
-/// The MAC address of a pair's interface at `near` (0) or `out` (1).
-const fn mac(pair: u8, side: u8) -> MacAddr {
-    MacAddr([2, 0, 0, 1, side, pair])
-}
-
-/// The destination behind the second interface of a pair.
-const fn destination(pair: u8) -> [u8; 4] {
-    [10, 200, pair, 1]
 }
 
 /// Runs the trials.
@@ -170,78 +160,77 @@ const fn destination(pair: u8) -> [u8; 4] {
 /// # Errors
 /// [`BenchError`] if the routers cannot be set up.
 pub fn measure(args: &RoutersArgs) -> Result<(), BenchError> {
-    let [sending, receiving] = two_cores(&args.trials)?;
+    let (sending, receiving) = cores(args)?;
     let pairs = InterfacePairs::of(args);
+    if args.kind == Kind::KernelForward && pairs.are_tagged {
+        let problem = "has no interfaces but the host's: leave --interfaces out".to_owned();
+        return Err(BenchError::Peer { peer: "kernel-forward", problem });
+    }
     network::enter()?;
-    let near: Vec<String> = (0..pairs.host_pairs as u32).map(network::interface).collect();
-    let table = table(args)?;
-    let stream = |(n, interface): (u8, &String)| Stream {
-        interface: interface.clone(),
-        size: args.size,
-        is_multi: true,
-        is_spread: pairs.are_of_one || table.is_some(),
-        is_timed: args.delays,
-        destinations: match args.beside {
-            Some(_) => to(args.kind, pairs, table.as_ref(), &[n]),
-            None => to(args.kind, pairs, table.as_ref(), &pairs.all().collect::<Vec<_>>()),
-        },
+    if args.kind == Kind::KernelForward {
+        network::allow_routing()?;
+    }
+    let out = |n: usize| {
+        if args.is_both_ways() { network::interface((pairs.ingress + n) as u32) } else { format!("out{n}") }
     };
-    let sender = Sender::start((0..).zip(&near).map(stream).collect(), sending)?;
+    let host = HostInterfaces {
+        near: (0..pairs.ingress as u32).map(network::interface).collect(),
+        out: (0..pairs.egress).map(out).collect(),
+        queues: args.queues,
+    };
+    let table = Halves::of(args)?;
+    let streams = traffic::streams(args, pairs, &host, table.as_ref());
+    let count = if args.beside.is_some() { 1 } else { streams.len() };
+    let sender = Sender::start(streams, sending)?;
     namespaces()?;
-    // The sink's namespace does not have the destination address, so its kernel drops the packets.
-    run("netns add sink")?;
-    ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
-    let queues = "numtxqueues 1 numrxqueues 1";
-    for (near, out) in near.iter().zip(OUT) {
-        run(&format!("link add {out} {queues} type veth peer name end-{out} netns sink {queues}"))?;
-        run(&format!("-n sink link set end-{out} arp off up"))?;
-        run(&format!("link set {out} arp off up"))?;
-        network::bring_up(near, receiving)?;
+    if !args.is_both_ways() {
+        add_sink(&host)?;
+    }
+    for interface in host.near.iter().chain(host.out.iter().filter(|_| args.is_both_ways())) {
+        network::bring_up(interface, &receiving)?;
     }
     let rig = match args.kind {
-        Kind::Netvm => Some(netvm::start(&near, pairs, table.as_ref(), receiving)?),
-        Kind::KernelMacvlan | Kind::KernelVeth => {
-            kernel::start(args.kind, &near, pairs, table.as_ref())?;
+        Kind::Netvm => Some(netvm::start(&host, pairs, table.as_ref(), &receiving)?),
+        kind => {
+            kernel::start(kind, &host, pairs, table.as_ref())?;
             None
         }
     };
-    near.iter().for_each(|near| network::pin_threads(near, receiving));
-    let delays = args.delays.then(|| Delays::open("sink", &format!("end-{}", OUT[0]))).transpose()?;
-    let mut routers = Routers { near, core: receiving, rig, delays };
-    let streams = Streams { size: args.size, beside: args.beside };
+    for interface in host.near.iter().chain(host.out.iter().filter(|_| args.is_both_ways())) {
+        network::pin_threads(interface, &receiving);
+    }
+    let delays = args.delays.then(|| Delays::open("sink", "end-out0")).transpose()?;
+    let mut routers = Routers { host, are_both_ways: args.is_both_ways(), cores: receiving, rig, delays };
+    let streams = Streams { size: args.size, count, beside: args.beside };
     trial::run(&args.trials, streams, &sender, &mut routers)
 }
 
-/// The routes of each router, if there is more than one.
-fn table(args: &RoutersArgs) -> Result<Option<RouteTable>, BenchError> {
-    if args.routes == 1 {
-        return Ok(None);
+/// The sender's core, and those of the routers. Without enough cores, the last of them is the sender's, too.
+fn cores(args: &RoutersArgs) -> Result<(u32, Vec<u32>), BenchError> {
+    let [sending, _] = two_cores(&args.trials)?;
+    let list = if args.trials.cores.is_empty() { allowed_cores() } else { args.trials.cores.clone() };
+    let mut receiving: Vec<u32> = list.iter().skip(1).copied().chain([sending]).collect();
+    receiving.truncate(args.workers.into());
+    if receiving.len() < usize::from(args.workers) {
+        return Err(BenchError::Cores { required: usize::from(args.workers), available: list.len() });
     }
-    let table = RouteTable::load(IpFamily::V4, Size::Full, args.prefixes.as_deref())?;
-    Ok(Some(table.some(args.routes)))
+    if receiving.contains(&sending) {
+        eprintln!("too few cores: a worker shares that of the sender, core {sending}");
+    }
+    Ok((sending, receiving))
 }
 
-/// Destinations of packets that enter by these pairs in turn: one burst for each router, or one packet for each
-/// interface of a single router.
-fn to(kind: Kind, pairs: InterfacePairs, table: Option<&RouteTable>, by: &[u8]) -> Vec<Destination> {
-    const COUNT: usize = 1 << 16;
-    let by = by.iter().copied();
-    let vlan = |pair: u8| pairs.vlan_of(pair).filter(|_| kind == Kind::Netvm);
-    let to = |pair: u8, address| Destination { mac: mac(pair, 0), vlan: vlan(pair), address };
-    let in_turn = if pairs.are_of_one { 1 } else { BURST };
-    let enter = by.clone().cycle().flat_map(|pair| std::iter::repeat_n(pair, in_turn));
-    match table {
-        Some(table) => {
-            let addresses = destinations(table, COUNT).into_iter().map(u32::to_ne_bytes);
-            enter.zip(addresses).map(|(pair, address)| to(pair, address)).collect()
-        }
-        None if pairs.are_of_one => {
-            // Pseudo-random order (Fibonacci hashing: Knuth volume 3, section 6.4).
-            let leaves = (0..COUNT).map(|n| ((n * 0x9e37_79b1) >> 16) % usize::from(pairs.count));
-            enter.zip(leaves).map(|(pair, out)| to(pair, destination(out as u8))).collect()
-        }
-        None => by.map(|pair| to(pair, destination(pair))).collect(),
+/// A namespace into which packets leave. It does not have the destination address, so its kernel drops the packets.
+fn add_sink(host: &HostInterfaces) -> Result<(), BenchError> {
+    run("netns add sink")?;
+    ip(&["netns", "exec", "sink", "sh", "-c", SETTINGS])?;
+    let queues = format!("numtxqueues {0} numrxqueues {0}", host.queues);
+    for out in &host.out {
+        run(&format!("link add {out} {queues} type veth peer name end-{out} netns sink {queues}"))?;
+        run(&format!("-n sink link set end-{out} arp off up"))?;
+        run(&format!("link set {out} arp off up"))?;
     }
+    Ok(())
 }
 
 /// Mounts a folder for the names of namespaces, so that the names disappear with this process.
@@ -258,28 +247,34 @@ fn run(words: &str) -> Result<(), BenchError> {
 
 /// Running routers.
 struct Routers {
-    /// The interfaces by which packets enter, one or two.
-    near: Vec<String>,
-    core: u32,
+    host: HostInterfaces,
+    are_both_ways: bool,
+    cores: Vec<u32>,
     rig: Option<Rig>,
     delays: Option<Delays>,
 }
 
 impl Sink for Routers {
     fn counts(&mut self) -> Result<Counts, BenchError> {
-        let [received, beside] = OUT.map(|out| network::counter(out, "tx_packets"));
-        let mut counts = Counts { received, beside, ..Counts::default() };
-        counts.drops.insert("backlog", network::backlog_drops(self.core));
-        let near = self.near.iter().map(|near| network::counter(near, "rx_dropped")).sum();
-        counts.drops.insert("interface", near);
-        counts.drops.insert("out", OUT.map(|out| network::counter(out, "tx_dropped")).iter().sum());
+        let sum = |side, name| -> u64 {
+            self.host.of(side).iter().map(|interface| network::counter(interface, name)).sum()
+        };
+        let left = |n: usize| self.host.out.get(n).map_or(0, |out| network::counter(out, "tx_packets"));
+        let back = if self.are_both_ways { sum(Side::In, "tx_packets") } else { 0 };
+        let mut counts = Counts { received: left(0) + back, beside: left(1), ..Counts::default() };
+        counts
+            .drops
+            .insert(Place::Backlog, self.cores.iter().map(|core| network::backlog_drops(*core)).sum());
+        counts.drops.insert(Place::Interface, sum(Side::In, "rx_dropped") + sum(Side::Out, "rx_dropped"));
+        counts.drops.insert(Place::Out, sum(Side::In, "tx_dropped") + sum(Side::Out, "tx_dropped"));
         if let Some(rig) = &mut self.rig {
             let ports = rig.engine().ports();
-            counts.drops.insert("port", ports.iter().map(|view| view.rx_dropped).sum());
+            counts.drops.insert(Place::Port, ports.iter().map(|view| view.rx_dropped).sum());
             let sample = rig.sample();
-            counts
-                .drops
-                .insert("engine", DropReason::ALL.into_iter().map(|reason| sample.dropped(reason)).sum());
+            counts.drops.insert(
+                Place::Engine,
+                DropReason::ALL.into_iter().map(|reason| sample.dropped(reason)).sum(),
+            );
         }
         Ok(counts)
     }

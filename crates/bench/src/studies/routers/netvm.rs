@@ -9,91 +9,109 @@ use netvm_policy::{Masked, mac_bits};
 use netvm_router::{Hop, NextHop, NextHopId, Update};
 use netvm_wire::{IpNet, Ipv4Net, VlanId};
 
-use super::{InterfacePairs, OUT, SINK, destination, mac};
+use super::pairs::{End, InterfacePairs, Side};
+use super::traffic::Halves;
+use super::{HostInterfaces, SINK};
 use crate::error::BenchError;
 use crate::setup::layout::Layout;
 use crate::setup::rig::Rig;
-use crate::setup::routes::RouteTable;
 
 /// Starts the engine and loads the routers' routes.
 pub(super) fn start(
-    near: &[String],
+    interfaces: &HostInterfaces,
     pairs: InterfacePairs,
-    table: Option<&RouteTable>,
-    core: u32,
+    table: Option<&Halves>,
+    cores: &[u32],
 ) -> Result<Rig, BenchError> {
-    let mut rig = Rig::start(&host(near, pairs, core), &[])?;
+    let mut rig = Rig::start(&host(interfaces, pairs, cores), &[])?;
     for of_router in pairs.by_router() {
         let Some(first) = of_router.first() else { continue };
-        // The second interface of each pair, by its index in the router.
-        let via = |n: u16| (NextHopId(1 + n), NextHop::Via(Hop { interface: 2 * n + 1, mac: SINK }));
-        let count = of_router.len() as u16;
-        let own = (0..).zip(&of_router).map(|(n, pair)| {
-            let network = IpNet::from(Ipv4Net::host(destination(*pair).into()));
-            (network, Some(NextHopId(1 + n)))
-        });
-        let nets = table.into_iter().flat_map(|table| table.routes.iter().map(|(net, _)| *net));
-        let more = nets.zip((0..count).cycle()).map(|(net, n)| (net, Some(NextHopId(1 + n))));
-        let update = Update { next_hops: (0..count).map(via).collect(), routes: own.chain(more).collect() };
+        let update = routes(&pairs.ends(&of_router), table);
         rig.load_routes_of(RouterId(pairs.router_of(*first).into()), &update)?;
     }
     Ok(rig)
 }
 
-fn host(near: &[String], pairs: InterfacePairs, core: u32) -> Host {
-    let mut layout = Layout::new(core, Idle::Adaptive);
-    for (near, out) in near.iter().zip(OUT) {
-        for interface in [near.as_str(), out] {
-            layout.port(interface, PortKind::AfXdp { interface: interface.to_owned(), generic: false }, 1500);
-        }
+/// A route to the destination behind each interface of a router, and those of the table by its interfaces in turn.
+fn routes(ends: &[End], table: Option<&Halves>) -> Update {
+    let numbered = || (0u16..).zip(ends);
+    let hop = |n: u16| NextHopId(1 + n);
+    let via = |(n, _)| (hop(n), NextHop::Via(Hop { interface: n, mac: SINK }));
+    let own = |(n, end): (u16, &End)| (IpNet::from(Ipv4Net::host(end.destination().into())), Some(hop(n)));
+    let mut routes: Vec<_> = numbered().map(own).collect();
+    let halves = table.into_iter().flat_map(|table| [(Side::Out, &table.out), (Side::In, &table.back)]);
+    for (side, half) in halves {
+        let hops: Vec<_> = numbered().filter(|(_, end)| end.side == side).map(|(n, _)| hop(n)).collect();
+        let nets = half.routes.iter().zip(hops.iter().cycle());
+        routes.extend(nets.map(|((net, _), hop)| (*net, Some(*hop))));
+    }
+    Update { next_hops: numbered().map(via).collect(), routes }
+}
+
+fn host(interfaces: &HostInterfaces, pairs: InterfacePairs, cores: &[u32]) -> Host {
+    let mut layout = Layout::on(cores, Idle::Adaptive);
+    for interface in interfaces.near.iter().chain(&interfaces.out) {
+        let kind = PortKind::AfXdp { interface: interface.clone(), generic: false };
+        let port = layout.port(interface, kind, 1500);
+        layout.set_queues(port, interfaces.queues);
     }
     // Sinks replace the punt ports.
     for n in pairs.all() {
-        for side in ["in", "out"] {
-            layout.port(&format!("kernel-{side}{n}"), PortKind::Sink, 1500);
+        for side in [Side::In, Side::Out] {
+            layout.port(&format!("kernel-{}{n}", side.name()), PortKind::Sink, 1500);
         }
     }
     let mut host = layout.build();
-    let near = |pair: u8| 2 * pairs.host_pair_of(pair) as u16;
+    let port = |end: End| match end.side {
+        Side::In => PortId(pairs.below(end) as u16),
+        Side::Out => PortId((pairs.ingress + pairs.below(end)) as u16),
+    };
+    let punt = |end: End| {
+        PortId((pairs.ingress + pairs.egress + 2 * usize::from(end.pair)) as u16 + end.side as u16)
+    };
     for of_router in pairs.by_router() {
         let Some(first) = of_router.first() else { continue };
         let number = pairs.router_of(*first);
         let (id, name) = (RouterId(number.into()), format!("study{number}"));
-        let interface = |pair: u8, side: u8| {
-            let interface = format!("{}{pair}", ["in", "out"][usize::from(side)]);
-            RouterInterface {
-                port: PortId(near(pair) + u16::from(side)),
-                vlan: pairs.vlan_of(pair).and_then(|vlan| VlanId::new(vlan).ok()),
-                mac: mac(pair, side),
-                addresses: Vec::new(),
-                punt_rate: PUNT_RATE,
-                urpf: None,
-                punt: PortId(2 * (pairs.host_pairs as u16 + u16::from(pair)) + u16::from(side)),
-                host_end: RouterInterface::host_end_of(&name, &interface),
-                name: interface,
-                snat: None,
-            }
+        let ends = pairs.ends(&of_router);
+        let interface = |end: &End| RouterInterface {
+            port: port(*end),
+            vlan: pairs.vlan_of(end.pair).and_then(|vlan| VlanId::new(vlan).ok()),
+            mac: end.mac(),
+            addresses: Vec::new(),
+            punt_rate: PUNT_RATE,
+            urpf: None,
+            punt: punt(*end),
+            host_end: RouterInterface::host_end_of(&name, &end.name()),
+            name: end.name(),
+            snat: None,
         };
-        let interfaces = of_router.iter().flat_map(|pair| [0, 1].map(|side| interface(*pair, side)));
-        let interfaces = interfaces.collect();
-        if pairs.are_of_one {
-            host.ports[usize::from(near(*first))].policy.forward = Forward::Router(id);
+        if pairs.are_tagged {
+            for end in &ends {
+                host.ports[port(*end).index()].policy.forward = Forward::Router(id);
+            }
         } else {
-            let to_router = Masked::<u64>::new(mac_bits(mac(*first, 0)), (1 << 48) - 1);
-            let from = vec![PortId(near(*first))];
+            let to_router = |end: &End| Masked::<u64>::new(mac_bits(end.mac()), (1 << 48) - 1);
+            let mut from: Vec<_> = ends.iter().map(|end| port(*end)).collect();
+            from.sort_unstable();
+            from.dedup();
             host.rules.push(Rule::from(RuleParts {
                 id: RuleId(number.into()),
                 name: name.clone(),
-                matches: Match { from, destination_mac: vec![to_router], ..Match::default() },
+                matches: Match {
+                    from,
+                    destination_mac: ends.iter().map(to_router).collect(),
+                    ..Match::default()
+                },
                 actions: Actions { terminal: Some(Action::Router(id)), ..Actions::default() },
             }));
         }
         // Routers with their own host interfaces get equal shares.
-        let weight = if pairs.host_pairs > 1 { 2 } else { 1 };
+        let weight = if pairs.egress > 1 { 2 } else { 1 };
         host.routers.push(RouterConfig {
             id,
+            interfaces: ends.iter().map(interface).collect(),
             name,
-            interfaces,
             routes: Vec::new(),
             track: false,
             weight,
