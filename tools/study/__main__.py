@@ -8,7 +8,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from . import design, studyfile
+from . import design, forms, model, studyfile
 from .errors import StudyError
 from .measuring import environment, runner
 from .measuring.results import Results, identity
@@ -20,7 +20,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """The parsed arguments."""
     parser = argparse.ArgumentParser(prog="./dev study", description="Run a study of studies/, and write its report.")
     parser.add_argument("name", metavar="NAME", help="studies/NAME.toml, or the path of a TOML file")
-    parser.add_argument("--quick", action="store_true", help="the study's shorter form, [quick]")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_const", dest="form", const="quick", help="[quick]: two minutes, to see that it works")
+    lengths.add_argument("--short", action="store_const", dest="form", const="short", help="[short]: five minutes, for a first figure")
+    parser.set_defaults(form="full")
     parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
     parser.add_argument("--seed", type=int, help="seed of the random order [default: the file's]")
     parser.add_argument("--replications", type=int, metavar="N", help="runs of each combination [default: the file's]")
@@ -37,19 +40,21 @@ def find(name: str) -> Path:
     return Path(name) if name.endswith(".toml") else ROOT / "studies" / f"{name}.toml"
 
 
-def print_design(study: studyfile.Study, seed: int) -> None:
+def print_design(study: model.Study, seed: int) -> None:
     """Prints what would be measured."""
     for run in design.runs(study, seed):
         print(" ".join(f"{name}={level}" for name, level in run.combination.items()), f"({run.replication})")
     for exclusion, count in design.excluded(study):
         print(f"excluded, {count} combinations: {exclusion.when}: {exclusion.reason}")
+    if study.takes:
+        print(f"takes about {runner.duration(forms.estimate(study))}")
 
 
 def main(given: list[str] | None = None) -> int:
     """Runs a study; the status of the process."""
     args = arguments(given)
     path = find(args.name)
-    study = studyfile.load(path, args.quick)
+    study = studyfile.load(path, args.form)
     if args.replications is not None:
         if args.replications < 1:
             raise StudyError(f"--replications {args.replications}: write 1 or more")
@@ -64,13 +69,14 @@ def main(given: list[str] | None = None) -> int:
     # Only now: `--packages` and `--list` need no library.
     from .reporting import page  # pylint: disable=import-outside-toplevel
 
-    folder = (args.out or ROOT / "target/studies" / (study.name + ("-quick" if args.quick else ""))).resolve()
+    folder = (args.out or ROOT / "target/studies" / (study.name + ("" if args.form == "full" else f"-{args.form}"))).resolve()
     results = Results(folder, study)
     failures = 0
     if not args.report:
         runs = design.runs(study, seed)
-        done = results.start(identity(study, seed, args.quick), environment.inspect(ROOT), args.resume)
-        print(f"{study.title}: {len(runs)} runs, {len(done)} done, seed {seed}, results in {folder}", file=sys.stderr)
+        done = results.start(identity(study, seed, args.form), environment.inspect(ROOT), args.resume)
+        takes = f" (about {runner.duration(forms.estimate(study))})" if study.takes else ""
+        print(f"{study.title}: {len(runs)} runs{takes}, {len(done)} done, seed {seed}, results in {folder}", file=sys.stderr)
         failures = runner.run_all(study, runs, results, args.programs, done)
     report = page.write(study, results)
     print(f"{folder}/results.csv\n{report}")

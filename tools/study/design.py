@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .errors import StudyError
-from .studyfile import Combination, Exclusion, Study
+from .model import Combination, Exclusion, Study
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import StudyError
-from ..studyfile import Level, Study
+from ..model import Level, Study
 
 Measurement = dict[str, Any]
 
@@ -68,11 +68,12 @@ class Command:
         self.process.stdout.close()
         self.errors.close()
 
-    def ask(self, rate: float) -> Measurement:
-        """Measures at a rate."""
+    def ask(self, rate: float, seconds: float | None = None) -> Measurement:
+        """Measures at a rate, for a time if it is given."""
         try:
             assert self.process.stdin
-            self.process.stdin.write(f"{rate:.0f}\n".encode())
+            time_given = "" if seconds is None else f" {seconds:g}"
+            self.process.stdin.write(f"{rate:.0f}{time_given}\n".encode())
             self.process.stdin.flush()
         except BrokenPipeError:
             raise self.failed("ended") from None

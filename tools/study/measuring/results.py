@@ -13,8 +13,11 @@ from pathlib import Path
 
 from ..design import Run
 from ..errors import StudyError
-from ..studyfile import COLUMNS, Study
+from ..model import Study
+from ..reader import COLUMNS
 from .command import Measurement
+from .fields import lost
+from .mlrsearch import LIST
 
 
 class Results:
@@ -25,7 +28,8 @@ class Results:
         self.path = folder / "results.csv"
         self.factors = [factor.name for factor in study.factors]
         fields = dict.fromkeys(response.name for response in study.responses)
-        self.columns = [*self.factors, *COLUMNS, *fields]
+        losses = study.losses.columns if study.losses else ()
+        self.columns = [*self.factors, *COLUMNS, *fields, *losses]
 
     def start(self, identity: dict[str, str], environment: dict[str, str], resume: bool) -> set[tuple[str, ...]]:
         """Prepares the folder; returns the keys of the runs that are there already."""
@@ -64,9 +68,21 @@ class Results:
         """Appends a run. The measurement is kept whole in runs.jsonl, too."""
         row = {**run.combination, "replication": run.replication, **status}
         row |= {response.name: measured.get(response.field, "") for response in self.study.responses}
+        row |= lost(self.study, measured)
+        self.append_trials(run, measured)
         with (self.folder / "runs.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({**row, "measured": measured}) + "\n")
         self.append_line([row.get(column, "") for column in self.columns])
+
+    def append_trials(self, run: Run, measured: Measurement) -> None:
+        """Writes the trials of a search to trials.csv, a line for each."""
+        path, trials = self.folder / "trials.csv", measured.get(LIST, [])
+        with path.open("a", encoding="utf-8") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            for index, trial in enumerate(trials, 1):
+                if not file.tell():
+                    lines.writerow([*self.factors, "replication", "trial", *trial])
+                lines.writerow([*run.combination.values(), run.replication, index, *trial.values()])
 
     def append_line(self, values: Sequence[object]) -> None:
         """One write, and on the disk when this returns."""
@@ -78,7 +94,7 @@ class Results:
             os.fsync(file.fileno())
 
 
-def identity(study: Study, seed: int, quick: bool) -> dict[str, str]:
+def identity(study: Study, seed: int, form: str) -> dict[str, str]:
     """What must be equal for results to belong together."""
     text = study.path.read_bytes()
-    return {"study file": hashlib.sha256(text).hexdigest()[:16], "seed": str(seed), "length": "quick" if quick else "full"}
+    return {"study file": hashlib.sha256(text).hexdigest()[:16], "seed": str(seed), "length": form}

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from ..design import Run
 from ..errors import StudyError
-from ..studyfile import Study
+from ..model import Study
+from . import mlrsearch
 from .command import Command, Measurement, words
+from .fields import lost
 from .results import Results
 from .search import search
-
 
 # The share of packets whose loss a command without a search may report without an overload.
 NO_LOSS = 0.001
@@ -25,11 +26,21 @@ def measure(study: Study, run: Run, programs: Path) -> Measurement:
     """The measurement of a combination."""
     values = study.variables | run.combination | {"bin": str(programs)}
     with Command(words(study, values), study.timeout) as command:
-        measured = search(study.search, command.ask) if study.search else command.answer()
+        measured = ask(study, command)
     missing = [response.field for response in study.responses if not isinstance(measured.get(response.field), (int, float))]
     if missing:
         raise StudyError(f"the command printed no number {', '.join(missing)}, but {', '.join(measured)}: correct [[response]]")
+    lost(study, measured)
     return measured
+
+
+def ask(study: Study, command: Command) -> Measurement:
+    """What the command measures: at the rates of the search, if there is one."""
+    if study.search is None:
+        return command.answer()
+    if study.search.goals:
+        return mlrsearch.search(study.search, command.ask)
+    return search(study.search, command.ask)
 
 
 def overloaded(study: Study, measured: Measurement) -> str:

@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RFC 2544, section 26.1: the highest rate at which nothing is lost."""
+"""RFC 2544, section 26.1: the highest rate at which nothing is lost. With goals, MLRsearch's."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from ..errors import StudyError
-from ..studyfile import Search
+from ..model import Search
 from .command import Measurement
+from .fields import number
 
 LOSSLESS = "lossless"
 TRIALS = "trials"
 LIMITED = "lossless_is_limited"
-
-
-def number(measured: Measurement, name: str) -> float:
-    """A field of a measurement."""
-    value = measured.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise StudyError(f"the command printed no number '{name}', but {', '.join(measured) or 'nothing'}: correct [search]")
-    return float(value)
 
 
 def search(plan: Search, measure: Callable[[float], Measurement]) -> Measurement:

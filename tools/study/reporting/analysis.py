@@ -18,7 +18,7 @@ from scipy import stats
 from statsmodels.formula.api import ols
 
 from ..measuring.search import LOSSLESS
-from ..studyfile import Response, Study
+from ..model import Response, Study
 
 def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFrame:
     """The runs with a value, in columns `value` and `y`, which is analysed; factors as text, so that a number is a
@@ -37,11 +37,39 @@ def usable(study: Study, results: pd.DataFrame, response: Response) -> pd.DataFr
     return table
 
 
+@dataclass(frozen=True)
+class LostShares:
+    """The mean share of the packets that each place lost, by combination in the file's order; places that lost none are
+    left out.
+    """
+
+    places: list[str]
+    by_combination: dict[tuple[str, ...], list[float]]
+
+
+def lost_shares(study: Study, results: pd.DataFrame) -> LostShares | None:
+    """Where packets were lost; None if the study has no places, or nothing was lost."""
+    ok = results[results["status"] == "ok"]
+    if study.losses is None or ok.empty or not set(study.losses.columns) <= set(ok.columns):
+        return None
+    names = [factor.name for factor in study.factors]
+    shares = ok[list(study.losses.columns)].apply(pd.to_numeric, errors="coerce").fillna(0)
+    lossy = [(place, column) for place, column in zip(study.losses.places, study.losses.columns) if shares[column].sum() > 0]
+    if not lossy:
+        return None
+    found: dict[tuple[str, ...], list[list[float]]] = {}
+    for key, row in zip(ok[names].itertuples(index=False, name=None), shares[[column for _, column in lossy]].to_numpy()):
+        found.setdefault(key, []).append(list(row))
+    order = {name: {str(level): index for index, level in enumerate(study.factor(name).levels)} for name in names}
+    keys = sorted(found, key=lambda key: [order[name][level] for name, level in zip(names, key)])
+    return LostShares([place for place, _ in lossy], {key: list(np.mean(found[key], axis=0)) for key in keys})
+
+
 def floor(study: Study, table: pd.DataFrame, response: Response) -> float:
     """What a 0 counts as among logarithms: the lowest rate of a search, where all was lost; else half of the least
     value.
     """
-    if study.search and response.field == LOSSLESS:
+    if study.search and response.field in (LOSSLESS, *(goal.name for goal in study.search.goals)):
         return study.search.lowest
     above = table.loc[table["value"] > 0, "value"]
     return float(above.min()) / 2 if len(above) else 1.0

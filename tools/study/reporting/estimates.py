@@ -21,7 +21,7 @@ import pandas as pd
 import patsy
 from scipy import stats
 
-from ..studyfile import Response, Study
+from ..model import Response, Study
 from .analysis import fit, levels, varied
 
 CONFIDENCE = 0.95

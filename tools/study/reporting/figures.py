@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 
 import matplotlib
 
@@ -17,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from ..studyfile import Response, Study
-from .analysis import Variance, levels, varied
+from ..model import Factor, Response, Study
+from .analysis import LostShares, Variance, levels, varied
 from .estimates import Level, compare, zeros
 
 # Okabe and Ito's, distinct also for the colour-blind, on white and on black.
@@ -124,8 +125,9 @@ def effects_figure(study: Study, table: pd.DataFrame, response: Response) -> Fig
             say_zeros(axis, index, level)
         ticks(axis, [key[0] for key in found.levels])
         axis.set_title(headline(name, found.within), fontsize=10)
+        axis.set_xlabel(wrapped(axis_label(study.factor(name))), fontsize=8)
+        axis.set_ylabel(label(response))
         scale(axis, response)
-    axes[0].set_ylabel(label(response))
     figure.tight_layout()
     return figure
 
@@ -172,10 +174,11 @@ def interactions_figure(study: Study, table: pd.DataFrame, response: Response, v
             for index, point in points.items():
                 say_zeros(axis, index, point)
         ticks(axis, names)
-        axis.legend(title=line.replace("_", " "), fontsize=7, title_fontsize=8)
+        axis.legend(title=wrapped(axis_label(study.factor(line)), 24), fontsize=7, title_fontsize=8)
         axis.set_title(headline(f"{along} × {line}", found.within), fontsize=10)
+        axis.set_xlabel(wrapped(axis_label(study.factor(along))), fontsize=8)
+        axis.set_ylabel(label(response))
         scale(axis, response)
-    axes[0].set_ylabel(label(response))
     figure.tight_layout()
     return figure
 
@@ -205,9 +208,37 @@ def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figur
         if response.scale == "log" and (none := zeros(group)):
             axis.annotate(f"0 in {none} of {len(group)}", (0, row), xycoords=("axes fraction", "data"), fontsize=6, va="center")
     axis.set_xlabel(label(response))
-    axis.set_ylabel(" · ".join(name.replace("_", " ") for name in names))
+    axis.set_ylabel(" · ".join(axis_label(study.factor(name)) for name in names))
     scale(axis, response, "x")
     return figure
+
+
+def losses(study: Study, shares: LostShares) -> str:
+    """Bars of what each place lost in each combination, as an SVG text."""
+    with plt.rc_context(STYLE):
+        rows = np.array(list(shares.by_combination.values()))
+        figure, axis = plt.subplots(figsize=(WIDTH, 0.9 + 0.2 * len(rows)))
+        ends = rows.cumsum(axis=1)
+        for index, (colour, place) in enumerate(zip(COLOURS * 2, shares.places)):
+            left = ends[:, index] - rows[:, index]
+            axis.barh(np.arange(len(rows)), rows[:, index], left=left, color=colour, label=place, height=0.7)
+        axis.set_yticks(range(len(rows)), [" · ".join(key) for key in shares.by_combination], fontsize=7)
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.set_xlabel("lost packets [share of the packets offered]")
+        axis.set_ylabel(" · ".join(axis_label(factor) for factor in study.factors))
+        axis.legend(title="place", fontsize=7, title_fontsize=8)
+        return svg(figure, "lost-by-place")
+
+
+def wrapped(words: str, width: int = 48) -> str:
+    """A text in lines of at most `width` characters."""
+    return "\n".join(textwrap.wrap(words, width))
+
+
+def axis_label(factor: Factor) -> str:
+    """Such as: size [bytes]."""
+    name = factor.name.replace("_", " ")
+    return f"{name} [{factor.unit}]" if factor.unit else name
 
 
 def as_tuple(key: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pandas as pd
 from .. import design
 from ..errors import StudyError
 from ..measuring.results import Results
-from ..studyfile import Response, Study
+from ..model import Response, Study
 from . import analysis, estimates, figures
 
 STYLE = """
@@ -70,6 +70,7 @@ def write(study: Study, results: Results) -> Path:
     parts = [heading(study, data, record), failures(study, data)]
     for response in study.responses:
         parts.append(section(study, data, response, results.folder))
+    parts.append(losses_section(study, data, results.folder))
     parts.append(design_section(study, record))
     page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(study.title)}</title>\n'
@@ -135,6 +136,26 @@ def section(study: Study, data: pd.DataFrame, response: Response, folder: Path) 
     return "".join(parts)
 
 
+def losses_section(study: Study, data: pd.DataFrame, folder: Path) -> str:
+    """Where packets were lost: the mean share of each place in each combination."""
+    shares = analysis.lost_shares(study, data)
+    if shares is None:
+        return ""
+    svg = figures.losses(study, shares)
+    (folder / "lost-by-place.svg").write_text(svg, encoding="utf-8")
+    rows = [
+        [*map(text, key), *(f"{share:.2%}" for share in [*of_places, sum(of_places)])]
+        for key, of_places in shares.by_combination.items()
+    ]
+    heads = [*(factor.name for factor in study.factors), *shares.places, "in all"]
+    table = table_of(heads, rows, len(shares.places) + 1)
+    return (
+        "<h2>Where packets were lost</h2>\n<p>The share of the packets that were offered, the mean of the runs.</p>\n"
+        f"<figure>{figures.inline(svg, 'lost-by-place')}</figure>\n"
+        f"<details><summary>The {len(rows)} combinations</summary>{table}</details>\n"
+    )
+
+
 def variance_table(variance: analysis.Variance | None) -> str:
     """The analysis of variance."""
     if variance is None:
@@ -194,7 +215,17 @@ def design_section(study: Study, record: dict[str, dict[str, str]]) -> str:
             when = ", ".join(f"{name} = {' or '.join(map(str, levels))}" for name, levels in one.when.items())
             rows.append([text(when), text(one.reason), str(count)])
         parts.append(table_of(["not measured", "why", "combinations"], rows, 1))
-    if study.search:
+    if study.search and study.search.goals:
+        goals = "; ".join(
+            f"{goal.name}: a loss of at most {goal.loss:g} in all but {goal.exceed:.0%} of {goal.sum:g} s, in trials of {goal.seconds:g} s "
+            f"(first ones of {goal.first_seconds:g} s), bounds within {goal.width:.0%}"
+            for goal in study.search.goals
+        )
+        parts.append(
+            f"<p>The rates are searched by MLRsearch (draft-ietf-bmwg-mlrsearch), first at {study.search.first:,.0f} a second, with at most "
+            f"{study.search.trials} trials. {text(goals)}. trials.csv has all trials.</p>"
+        )
+    elif study.search:
         parts.append(
             "<p>The highest lossless rate is searched as RFC 2544, section 26.1 says: "
             f"first at {study.search.first:,.0f} a second, then by halving down to {study.search.precision:.0%}; "

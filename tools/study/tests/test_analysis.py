@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from study.reporting import analysis
-from study.studyfile import Factor, Level, Response, Search, Study
+from study.model import Factor, Level, Response, Search, Study
 
 RESPONSE = Response("y", "y", "")
 

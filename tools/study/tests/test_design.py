@@ -8,7 +8,7 @@ from pathlib import Path
 
 from study import design
 from study.errors import StudyError
-from study.studyfile import Combination, Exclusion, Factor, Response, Study
+from study.model import Combination, Exclusion, Factor, Response, Study
 
 
 def study_of(*factors: Factor) -> Study:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 from study.reporting import analysis, estimates
-from study.studyfile import Response, Study
+from study.model import Response, Study
 
 from .test_analysis import RESPONSE, study_of
 

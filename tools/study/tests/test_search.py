@@ -5,7 +5,7 @@ import unittest
 
 from study.errors import StudyError
 from study.measuring.search import LIMITED, LOSSLESS, TRIALS, search
-from study.studyfile import Search
+from study.model import Search
 
 PLAN = Search(first=1e6, lowest=100, precision=0.02, trials=40)
 

@@ -3,10 +3,13 @@
 
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 from study import studyfile
 from study.errors import StudyError
+from study.forms import FORMS, estimate
+from study.model import Goal, Search, Study
 
 GOOD = """
 title = "Loss"
@@ -33,12 +36,12 @@ variables = { seconds = 0.1 }
 """
 
 
-def load(text: str, quick: bool = False) -> studyfile.Study:
+def load(text: str, form: str = "full") -> Study:
     """A study from a text."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "loss.toml")
         path.write_text(text, encoding="utf-8")
-        return studyfile.load(path, quick)
+        return studyfile.load(path, form)
 
 
 class Reading(unittest.TestCase):
@@ -51,16 +54,37 @@ class Reading(unittest.TestCase):
         self.assertEqual(study.responses[0].field, "rate")
 
     def test_quick_takes_some_levels_and_one_replication(self) -> None:
-        study = load(GOOD, quick=True)
+        study = load(GOOD, "quick")
         self.assertEqual((study.factor("method").levels, study.replications), (("a",), 1))
         self.assertEqual(study.variables, {"seconds": 0.1})
+
+    def test_a_form_that_takes_too_long_is_refused(self) -> None:
+        text = GOOD.replace("[measure]\n", "[measure]\ntakes = 50\n").replace("[quick]", "[short]\n[quick]")
+        self.assertEqual(estimate(load(text)), 300)
+        with self.assertRaisesRegex(StudyError, r"loss.toml:\d+: short: takes 600 s, more than 300: leave out levels"):
+            load(text.replace("[short]\n", "[short]\nreplications = 4\n"))
+
+    def test_goals_are_read_and_shortened(self) -> None:
+        text = GOOD + "search = { seconds = 0.1, sum = 0.2 }\n[search]\nfirst = 9\nlowest = 1\n[[goal]]\nname = \"ndr\"\nseconds = 2\n"
+        goal = Goal("ndr", loss=0.0, exceed=0.5, seconds=2, sum=2)
+        self.assertEqual(load(text).search, Search(first=9, lowest=1, goals=(goal,)))
+        self.assertEqual(load(text, "quick").search, Search(first=9, lowest=1, goals=(replace(goal, seconds=0.1, sum=0.2),)))
+        for old, new, problem in (
+            ("seconds = 2", "seconds = 2\nsum = 1", "goal.seconds: must be above 0, at least first_seconds, and at most sum"),
+            ("seconds = 2", "loss = 1", "goal.loss: is a share"),
+            ('name = "ndr"', 'name = "NDR"', "goal.name: 'NDR': use small letters"),
+        ):
+            with self.assertRaisesRegex(StudyError, problem):
+                load(text[::-1].replace(old[::-1], new[::-1], 1)[::-1])
 
     def test_every_study_here_is_read(self) -> None:
         studies = sorted((Path(__file__).parents[3] / "studies").glob("*.toml"))
         self.assertTrue(studies)
         for path in studies:
-            for quick in (False, True):
-                self.assertTrue(studyfile.load(path, quick).responses, path)
+            for form in ("full", *FORMS):
+                study = studyfile.load(path, form)
+                self.assertTrue(study.responses, path)
+                self.assertGreater(estimate(study), 0, f"{path}: add measure.takes, the seconds of a run")
 
 
 class Mistakes(unittest.TestCase):

@@ -175,6 +175,50 @@ for line in sys.stdin:
             self.assertTrue(4700 < float(row["lossless"]) <= 5000, row)
             self.assertEqual(row["rate"], "100000.0")
 
+    def test_mlrsearch_finds_all_goals_and_keeps_its_trials(self) -> None:
+        program = """
+import json, sys
+for line in sys.stdin:
+    rate, seconds = map(float, line.split())
+    lost = max(0, rate - 5000) * seconds
+    drops = dict(ring=lost / 4, socket=lost * 3 / 4) if lost else dict()
+    print(json.dumps(dict(offered=rate, received=min(rate, 5000), loss=lost / rate / seconds, rate=rate, drops=drops, sent=rate * seconds)), flush=True)
+"""
+        goals = "".join(
+            f'[[response]]\nname = "{name}"\n[[goal]]\nname = "{name}"\nloss = {loss}\nseconds = 0.2\nwidth = 0.02\n'
+            for name, loss in (("ndr", 0), ("pdr", 0.1))
+        )
+        losses = '[losses]\nof = "sent"\nplaces = ["ring", "queue", "socket"]\n'
+        self.write(program, f"[search]\nfirst = 100000\nlowest = 10\ntrials = 60\n{goals}{losses}")
+        status, said = self.run_study("--replications", "1")
+        self.assertEqual(status, 0, said)
+        for row in self.rows():
+            self.assertTrue(4850 < float(row["ndr"]) <= 5000 < 5400 < float(row["pdr"]) / 0.9 <= 5560, row)
+            # Of the overload: 95 % were lost.
+            self.assertEqual((row["lost_queue"], round(float(row["lost_socket"]), 4)), ("0.0", 0.7125))
+        with (self.out / "trials.csv").open(encoding="utf-8") as file:
+            trials = list(csv.DictReader(file))
+        self.assertEqual((trials[0]["load"], trials[0]["seconds"], trials[0]["trial"]), ("100000.0", "0.2", "1"))
+        self.assertEqual({(row["size"], row["method"]) for row in trials}, {(row["size"], row["method"]) for row in self.rows()})
+        page = (self.out / "report.html").read_text(encoding="utf-8")
+        for part in ("Where packets were lost", "71.25%", "MLRsearch", "lost packets [share of the packets offered]"):
+            self.assertIn(part, page)
+        self.assertNotIn("<th class=\"n\">queue</th>", page)
+
+    def test_a_place_that_the_study_does_not_know_fails_the_run(self) -> None:
+        self.write("import json; print(json.dumps(dict(rate=1, drops=dict(nic=1), sent_packets=2)))", '[losses]\nplaces = ["ring"]\n')
+        self.run_study()
+        self.assertIn("lost at 'nic', which losses.places lacks", self.rows()[0]["error"])
+
+    def test_units_are_on_the_axes(self) -> None:
+        path = self.folder / "small.toml"
+        path.write_text(path.read_text(encoding="utf-8").replace("levels = [64, 1518]", 'levels = [64, 1518]\nunit = "bytes"'), encoding="utf-8")
+        self.run_study()
+        for name in ("main-effects", "interactions", "boxes"):
+            drawing = (self.out / f"rate-{name}.svg").read_text(encoding="utf-8")
+            for part in ("rate [pps]", "size [bytes]"):
+                self.assertIn(part, drawing, name)
+
 
 if __name__ == "__main__":
     unittest.main()
