@@ -23,7 +23,7 @@ impl Card {
     /// # Errors
     /// The process has no memory or descriptors.
     pub fn new(model: Model, mac: [u8; 6]) -> std::io::Result<(Self, Queue)> {
-        let shared = Arc::new(Shared::new(Device::new(model, mac)?));
+        let shared = Arc::new(Shared::new(Device::new(model, mac)?)?);
         let session = Session::new(model, Doorbells::Mapped)?;
         Ok((Self { shared: Arc::clone(&shared), session }, Queue::new(shared)))
     }

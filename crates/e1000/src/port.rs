@@ -69,7 +69,7 @@ impl Port {
                 (device, Err(files))
             }
         };
-        let shared = Arc::new(Shared::new(device));
+        let shared = Arc::new(Shared::new(device).map_err(ServeError::system(path))?);
         shared.note_activity(&shared.lock());
         let forgets = Arc::new(AtomicBool::new(false));
         let status = Status { is_connected: client.is_ok(), ..Status::default() };

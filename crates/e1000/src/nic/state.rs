@@ -5,6 +5,7 @@
 //!  word 0 ─ IDENTITY: version of this layout, model, MAC address
 //!       4 ─ CURRENT: which copy and which table are valid; a request that may not have been answered
 //!       5 ─ SENDING: first transmit descriptor that is being marked as done, plus 1
+//!       6 ─ POSTED: 1 if the client has not been given the pages, so that all doorbells come as requests
 //!       8 ─ CONTEXT: offloads of the last context descriptor
 //!      16 ─ two copies of what requests change, except for registers
 //!       … ─ two tables of the ranges of guest memory
@@ -27,6 +28,7 @@ use crate::words::Words;
 const VERSION: u32 = 0x6e76_0001;
 const CURRENT: usize = 4;
 const SENDING: usize = 5;
+const POSTED: usize = 6;
 const CONTEXT: usize = 8;
 /// Words of a transmit context.
 pub(super) const CONTEXT_WORDS: usize = 5;
@@ -109,6 +111,16 @@ impl State {
     #[inline]
     pub(crate) fn set_sending(&self, first: Option<u32>) {
         self.store(SENDING, first.map_or(0, |first| first + 1));
+    }
+
+    /// Whether all writes of TDT and RDT come as requests.
+    #[inline]
+    pub(crate) fn posts_doorbells(&self) -> bool {
+        self.load(POSTED) != 0
+    }
+
+    pub(crate) fn set_posts_doorbells(&self, posts: bool) {
+        self.store(POSTED, posts.into());
     }
 
     pub(super) fn context(&self) -> [u32; CONTEXT_WORDS] {

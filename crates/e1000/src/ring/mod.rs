@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The worker's side: packets between the rings in guest memory and the engine's buffers.
 
+mod kick;
 mod offload;
 mod receive;
 mod transmit;
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use netvm_clock as clock;
+use rustix::io::Errno;
 
 use crate::nic::csb::Csb;
 use crate::nic::pages::Pages;
@@ -14,8 +20,9 @@ use crate::nic::registers::{
     RCTL, RCTL_DTYP, RCTL_EN, RECEIVE_RING, TCTL, TCTL_EN, TRANSMIT_RING, cause, ring,
 };
 use crate::nic::state::State;
-use crate::nic::{Delays, Device, Model};
+use crate::nic::{Delays, Device, Interrupts, Model};
 
+use kick::Kick;
 pub use offload::finish_headers;
 pub use receive::{NotTaken, Pieces, Receiving};
 pub use transmit::{Request, Sent};
@@ -32,23 +39,25 @@ pub(crate) struct Shared {
     pub(crate) state: Arc<State>,
     /// The guest's driver uses the card: see [`Queue::is_active`].
     is_active: AtomicBool,
-    /// Whether a delayed interrupt was pending at the last check.
-    is_pending: AtomicBool,
+    /// When the next pending interrupt is due, in cycles; 0: none was pending at the last check.
+    due: AtomicU64,
+    kick: Kick,
     /// Requests that the port's thread has handled.
     pub(crate) requests: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(device: Device) -> Self {
+    pub(crate) fn new(device: Device) -> Result<Self, Errno> {
         let (pages, state) = (Arc::clone(&device.pages), Arc::clone(&device.state));
-        Self {
+        Ok(Self {
             device: Mutex::new(device),
             pages,
             state,
             is_active: AtomicBool::new(false),
-            is_pending: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            kick: Kick::new()?,
             requests: AtomicU64::new(0),
-        }
+        })
     }
 
     /// For the port's thread. The worker holds the lock for a burst at most; this spins before it waits in the kernel,
@@ -72,12 +81,37 @@ impl Shared {
         }
     }
 
-    /// After registers or lines were changed: the worker learns whether the card is in use and whether an interrupt
-    /// waits.
+    /// After registers or lines were changed: the worker learns whether the card is in use and when an interrupt is
+    /// due. It is woken if the guest has announced packets, or an interrupt is due earlier than it knows.
     pub(crate) fn note_activity(&self, device: &Device) {
         let is_enabled = device.register(RCTL) & RCTL_EN != 0 || device.register(TCTL) & TCTL_EN != 0;
         self.is_active.store(device.is_bus_master && is_enabled, Ordering::Relaxed);
-        self.is_pending.store(device.interrupts.is_pending(), Ordering::Relaxed);
+        let before = self.due.load(Ordering::Relaxed);
+        let due = self.note_due(&device.interrupts);
+        let is_earlier = due != 0 && (before == 0 || due < before);
+        if is_earlier || self.transmit_tail() != self.pages.load(TRANSMIT_RING + ring::HEAD) {
+            self.kick.send();
+        }
+    }
+
+    /// Returns what the worker learns.
+    fn note_due(&self, interrupts: &Interrupts) -> u64 {
+        let due = interrupts.due().map_or(0, |due| due.max(1));
+        self.due.store(due, Ordering::Relaxed);
+        due
+    }
+
+    /// The pages for the client, which may ring doorbells without a request from now on.
+    pub(crate) fn share_pages(&self) -> BorrowedFd<'_> {
+        self.state.set_posts_doorbells(false);
+        // The worker has to poll.
+        self.kick.send();
+        self.pages.file()
+    }
+
+    /// TDT.
+    pub(crate) fn transmit_tail(&self) -> u32 {
+        self.pages.load(TRANSMIT_RING + ring::TAIL)
     }
 }
 
@@ -109,7 +143,7 @@ impl Queue {
         let pages = &self.shared.pages;
         let tail = match self.csb.as_ref().filter(|csb| csb.is_on()) {
             Some(csb) => csb.transmit_tail(),
-            None => pages.load(TRANSMIT_RING + ring::TAIL),
+            None => self.shared.transmit_tail(),
         };
         let is_announced = tail != pages.load(TRANSMIT_RING + ring::HEAD);
         self.is_active() && (is_announced || pages.csb_address() != self.csb_address)
@@ -127,7 +161,33 @@ impl Queue {
     #[inline]
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.is_active() && self.shared.is_pending.load(Ordering::Relaxed)
+        self.is_active() && self.shared.due.load(Ordering::Relaxed) != 0
+    }
+
+    /// For how long the next interrupt that waits for its time has to wait; `None`: none waits.
+    #[must_use]
+    pub fn time_to_interrupt(&self) -> Option<Duration> {
+        let due = self.shared.due.load(Ordering::Relaxed);
+        (self.is_active() && due != 0).then(|| clock::duration_of(due.saturating_sub(clock::cycles())))
+    }
+
+    /// Call this before the last look at the card before a sleep.
+    pub fn begin_wait(&self) {
+        if self.has_kicks() {
+            self.shared.kick.begin_wait();
+        }
+    }
+
+    /// A descriptor that becomes readable when the guest announces packets after [`Queue::begin_wait`]. `None` if it
+    /// announces them by a store to memory, which wakes no thread: the worker has to poll the card.
+    #[must_use]
+    pub fn arrival(&self) -> Option<BorrowedFd<'_>> {
+        self.has_kicks().then(|| self.shared.kick.fd())
+    }
+
+    /// Whether all doorbells come as requests.
+    fn has_kicks(&self) -> bool {
+        self.shared.state.posts_doorbells() && self.shared.pages.csb_address() == 0
     }
 
     /// The device, for a burst; `None` while the port's thread uses it, or without a guest. Interrupts are signalled
@@ -151,7 +211,7 @@ impl Queue {
         if self.csb.as_ref().map(Arc::as_ptr) != device.csb().map(Arc::as_ptr) {
             self.csb = device.csb().cloned();
         }
-        Some(Turn { device, is_pending: &self.shared.is_pending })
+        Some(Turn { device, shared: &self.shared })
     }
 }
 
@@ -159,7 +219,7 @@ impl Queue {
 #[derive(Debug)]
 pub struct Turn<'a> {
     device: MutexGuard<'a, Device>,
-    is_pending: &'a AtomicBool,
+    shared: &'a Shared,
 }
 
 impl Drop for Turn<'_> {
@@ -167,7 +227,7 @@ impl Drop for Turn<'_> {
         let polls = self.device.csb().is_some_and(|csb| !csb.wants_received());
         self.device.interrupts.note_polling(polls);
         self.device.interrupts.tick();
-        self.is_pending.store(self.device.interrupts.is_pending(), Ordering::Relaxed);
+        self.shared.note_due(&self.device.interrupts);
     }
 }
 

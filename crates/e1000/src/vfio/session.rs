@@ -81,6 +81,7 @@ impl Session {
     /// A new client: keeps what another process needs to go on.
     pub(crate) fn begin(&mut self, device: &mut Device, connection: impl AsFd) {
         self.save(device, None);
+        device.state.set_posts_doorbells(true);
         self.files.forget();
         self.files.put(PAGES, device.pages.file());
         self.files.put(STATE, device.state.file());

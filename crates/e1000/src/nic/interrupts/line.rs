@@ -15,6 +15,9 @@ const MAX_MICROS: u64 = 4000;
 /// The same, if packets were only sent: their ring must not fill up meanwhile.
 const MAX_SENT_MICROS: u64 = 1000;
 
+/// When a signal that was refused, because the client makes signals expensive, is tried again.
+const RETRY_MICROS: u64 = 100;
+
 /// One line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
@@ -30,6 +33,8 @@ pub(super) struct Line {
     service: u64,
     /// Packets received since the last interrupt.
     packets: u32,
+    /// A signal was refused: when to try again.
+    retry: u64,
 }
 
 impl Line {
@@ -43,7 +48,7 @@ impl Line {
 
     /// After a reset: the client keeps its eventfd.
     pub(super) const fn reset(&mut self) {
-        (self.is_served, self.last, self.service, self.packets) = (false, 0, 0, 0);
+        (self.is_served, self.last, self.service, self.packets, self.retry) = (false, 0, 0, 0, 0);
     }
 
     pub(super) const fn count(&mut self, packets: u32) {
@@ -58,18 +63,28 @@ impl Line {
         }
     }
 
-    /// Signals an interrupt, if it is time: `least` cycles after the last one, or later. `is_urgent`: there is more to
-    /// announce than sent packets. Returns whether it signalled.
-    pub(super) fn signal(&mut self, least: u64, is_urgent: bool, now: u64) -> bool {
-        let Some(eventfd) = &self.eventfd else { return false };
+    /// When it may be signalled: `least` cycles after the last interrupt, or later. `is_urgent`: there is more to
+    /// announce than sent packets.
+    pub(super) fn due(&self, least: u64, is_urgent: bool) -> u64 {
+        if self.last == 0 { self.retry } else { self.retry.max(self.last + self.interval(least, is_urgent)) }
+    }
+
+    /// Cycles between the last interrupt and the next one.
+    fn interval(&self, least: u64, is_urgent: bool) -> u64 {
         let follows = if self.packets >= MIN_PACKETS_TO_PACE || !is_urgent { 2 * self.service } else { 0 };
         let longest = if is_urgent { MAX_MICROS } else { MAX_SENT_MICROS };
-        let least = least.max(follows.min(clock::cycles_in_micros(longest)));
-        if self.last != 0 && now.wrapping_sub(self.last) < least {
+        least.max(follows.min(clock::cycles_in_micros(longest)))
+    }
+
+    /// Signals an interrupt, if it is time: see [`Self::due`]. Returns whether it signalled.
+    pub(super) fn signal(&mut self, least: u64, is_urgent: bool, now: u64) -> bool {
+        let Some(eventfd) = &self.eventfd else { return false };
+        if self.last != 0 && now.wrapping_sub(self.last) < self.interval(least, is_urgent) {
             return false;
         }
         // A client that makes signals expensive gets fewer.
         if matches!(self.limit.signal(&self.signaller, eventfd), Wake::Later | Wake::Omitted) {
+            self.retry = now + clock::cycles_in_micros(RETRY_MICROS);
             return false;
         }
         (self.is_served, self.last, self.packets) = (true, now, 0);

@@ -281,6 +281,36 @@ impl Interrupts {
         })
     }
 
+    /// When the next pending interrupt is due, in cycles; `None`: none is pending.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<u64> {
+        if !self.is_pending() {
+            return None;
+        }
+        let delayed = self.delayed.iter().flat_map(|delayed| [delayed.due, delayed.limit]);
+        delayed.chain([self.line_due()]).flatten().min()
+    }
+
+    /// When a line may be signalled for a cause that is enabled.
+    fn line_due(&self) -> Option<u64> {
+        let causes = self.causes & self.mask;
+        if !self.msix.iter().any(Line::is_connected) {
+            let is_ready = causes != 0 && !self.is_masked && self.line.is_connected();
+            return is_ready.then(|| self.line.due(interval_cycles(self.interval), causes & !SENT != 0));
+        }
+        let of_vector = |(bit, shift)| {
+            let vector = self.vectors.route(shift).filter(|_| causes & bit != 0)?;
+            let line = self.msix.get(vector).filter(|line| line.is_connected())?;
+            Some(line.due(self.vector_interval(vector), bit != cause::TXQ0))
+        };
+        ROUTES.into_iter().filter_map(of_vector).min()
+    }
+
+    /// Cycles between interrupts of a vector, as the driver has set them.
+    fn vector_interval(&self, vector: usize) -> u64 {
+        interval_cycles(self.vectors.intervals.get(vector).copied().unwrap_or(0).max(self.interval))
+    }
+
     /// Signals what is due; the worker calls it in each turn.
     #[inline]
     pub(crate) fn tick(&mut self) {
@@ -318,9 +348,9 @@ impl Interrupts {
                 continue;
             }
             let Some(vector) = self.vectors.route(shift) else { continue };
-            let interval = self.vectors.intervals.get(vector).copied().unwrap_or(0).max(self.interval);
+            let interval = self.vector_interval(vector);
             let Some(line) = self.msix.get_mut(vector) else { continue };
-            if line.signal(interval_cycles(interval), bit != cause::TXQ0, now) {
+            if line.signal(interval, bit != cause::TXQ0, now) {
                 // A message is sent once for each cause, whether or not EIAC has it.
                 self.causes &= !bit;
                 if self.vectors.control & CTRL_EXT_EIAME != 0 {

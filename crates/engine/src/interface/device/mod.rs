@@ -8,6 +8,7 @@ pub(crate) mod copy_in;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dpdk::{Accepts, Batch};
 
@@ -77,6 +78,11 @@ pub(crate) trait Device: Send {
             Arrival::Never => Expects::Nothing,
             Arrival::Ask => Expects::Unnoticed,
         }
+    }
+
+    /// For how long it needs no poll, if it has something to do at a certain time; `None`: it has nothing.
+    fn time_to_timer(&self) -> Option<Duration> {
+        None
     }
 
     /// The core on which the kernel received its last packet.

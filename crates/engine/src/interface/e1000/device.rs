@@ -7,6 +7,7 @@
 //! engine finishes it first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dpdk::{Batch, MAX_PARTS, Mbuf, Part};
@@ -163,15 +164,24 @@ impl Device for E1000Device {
         self.drop_gathered(cx);
     }
 
+    fn prepare_wait(&mut self) {
+        self.queue.begin_wait();
+    }
+
     fn expects(&self) -> Expects<'_> {
         if self.queue.has_packets() {
             Expects::Arrived
+        } else if let Some(kick) = self.queue.arrival() {
+            Expects::Readable(kick)
         } else if self.queue.is_active() {
-            // A driver announces packets by a store to memory, which wakes no thread.
             Expects::Unnoticed
         } else {
             Expects::Nothing
         }
+    }
+
+    fn time_to_timer(&self) -> Option<Duration> {
+        self.queue.time_to_interrupt()
     }
 
     fn leaves_work(&self) -> bool {

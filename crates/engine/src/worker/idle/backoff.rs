@@ -41,7 +41,8 @@ const SHARED_SPIN_MICROS: u64 = 2;
 const SPIN_FOR_WOKEN_MICROS: u64 = 200;
 /// Time for which a worker spins before it yields its core to NFs that have packets.
 const SPIN_BEFORE_YIELDS_MICROS: u64 = 2;
-/// First and longest sleep while a port or an NF can only be polled.
+/// First and longest sleep while a port or an NF can only be polled. Each is a quarter longer than the one before, so
+/// that a guest that answers after some time waits for a quarter of this time at most until its answer is seen.
 const MIN_SLEEP: Duration = Duration::from_micros(20);
 const MAX_POLLED_SLEEP: Duration = Duration::from_micros(400);
 /// Longest sleep while everything can wake the worker.
@@ -182,7 +183,7 @@ impl Backoff {
     /// Sleeps, at most for `longest`.
     fn sleep(&mut self, dp: &mut Datapath, longest: Duration) {
         let limits = Limits { longest, polled: self.polled_sleep };
-        self.polled_sleep = (self.polled_sleep * 2).min(MAX_POLLED_SLEEP);
+        self.polled_sleep = (self.polled_sleep * 5 / 4).min(MAX_POLLED_SLEEP);
         let others = [self.wake.as_fd(), self.waiter.as_fd()];
         let [by_eventfd, by_nf] = self.ports.sleep(&mut dp.ports, others, limits);
         if by_eventfd {

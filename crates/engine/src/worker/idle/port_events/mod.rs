@@ -187,6 +187,7 @@ impl PortEvents {
             };
             // The next poll of a guest's port sends calls that its limit has delayed.
             let limit_by = limit_by.or_else(|| (!device.is_flushed()).then_some(limits.polled));
+            let limit_by = limit_by.into_iter().chain(device.time_to_timer()).min();
             if let Some(by) = limit_by {
                 limit = limit.min(by);
                 let _ = self.due.try_push(port);

@@ -160,3 +160,44 @@ fn a_removed_port_is_not_reported_though_its_socket_is_open() {
         assert!(rig.sleep().is_empty());
     }
 }
+
+/// A device that has something to do after this time.
+struct Timer(Duration);
+
+impl Device for Timer {
+    fn receive(&mut self, _: &Memory, _: &mut Batch, _: usize, _: &PortContext<'_>) {}
+
+    fn enqueue(&mut self, _: &Memory, _: &mut Batch, _: &PortContext<'_>) {}
+
+    fn flush(&mut self, _: &PortContext<'_>) -> usize {
+        0
+    }
+
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    fn drop_unsent(&mut self, _: &PortContext<'_>) {}
+
+    fn expects(&self) -> Expects<'_> {
+        Expects::Nothing
+    }
+
+    fn time_to_timer(&self) -> Option<Duration> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn a_sleep_ends_when_a_port_has_something_to_do() {
+    let mut rig = Rig::new();
+    let device: Box<dyn Device> = Box::new(Timer(Duration::from_micros(50)));
+    rig.ports.add(Box::new(PortQueue::new(PortId(COUNT), MemoryId(0), false, vec![device])));
+    rig.inputs.add(PortId(COUNT));
+    rig.events.add(rig.ports.get(PortId(COUNT)).unwrap(), &mut rig.inputs);
+    let limit = Duration::from_secs(20);
+    let other = new_eventfd().unwrap();
+    let limits = Limits { longest: limit, polled: limit };
+    rig.events.sleep(&mut rig.ports, [other.as_fd(); 2], limits);
+    assert_eq!(rig.events.due(), [PortId(COUNT)], "the port is polled after the sleep");
+}

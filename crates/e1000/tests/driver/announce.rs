@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The communication status block: packets without register accesses, interrupts on the driver's request, and malformed
-//! blocks.
+//! How card and driver announce packets: kicks of a worker that sleeps, and the communication status block with packets
+//! without register accesses, interrupts on the driver's request, and malformed blocks.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use netvm_e1000::Model;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::card::*;
-use super::client::RESET;
+use super::client::{REGION_INFO, RESET};
 
 const CSBAL: u32 = 0x2830;
 const CSBAH: u32 = 0x2834;
@@ -24,6 +26,8 @@ const HOST_NEED_TXKICK: u64 = 0x44;
 const HOST_RDH: u64 = 0x50;
 const HOST_NEED_RXKICK: u64 = 0x54;
 const NEVER: u32 = u32::MAX;
+const ITR: u32 = 0xc4;
+const ICS: u32 = 0xc8;
 
 /// A driver that uses its block.
 struct Driver {
@@ -86,6 +90,76 @@ impl Driver {
         self.card.client.unmask();
         is_signalled
     }
+}
+
+/// Whether a worker that waits for the card was kicked, within 30 s if it `is_expected`.
+fn is_kicked(card: &Card, is_expected: bool) -> bool {
+    let limit = Timespec { tv_sec: if is_expected { 30 } else { 0 }, tv_nsec: 0 };
+    let kick = card.queue.arrival().unwrap();
+    let mut fds = [PollFd::from_borrowed_fd(kick, PollFlags::IN)];
+    poll(&mut fds, Some(&limit)).unwrap() == 1
+}
+
+#[test]
+fn a_doorbell_that_comes_as_a_request_kicks_a_worker_that_waits() {
+    let mut card = Card::posted();
+    let packet = frame([255; 6], 60);
+    for _ in 0..3 {
+        card.queue.begin_wait();
+        assert!(!card.queue.has_packets() && !is_kicked(&card, false));
+        card.send(&[&packet], 8, 0, 0);
+        assert!(is_kicked(&card, true));
+        assert_eq!(card.transmit(8).0[0].bytes, packet);
+        // It did not wait for this one.
+        card.send(&[&packet], 8, 0, 0);
+        card.client.get(TX + TAIL);
+        assert_eq!(card.transmit(8).0[0].bytes, packet);
+    }
+}
+
+#[test]
+fn a_client_that_has_the_doorbells_mapped_kicks_nobody() {
+    let mut card = Card::new();
+    card.queue.begin_wait();
+    assert!(!is_kicked(&card, false));
+    let (_, pages) = card.client.call(REGION_INFO, &region_info(0, 64), None).unwrap();
+    assert!(pages.is_some() && card.queue.arrival().is_none(), "the worker polls");
+    // Another client does not have the pages.
+    card.reconnect();
+    assert!(card.queue.arrival().is_some());
+}
+
+#[test]
+fn a_worker_that_waits_knows_when_an_interrupt_is_due() {
+    let mut card = Card::posted();
+    let line = netvm_notify::new_eventfd().unwrap();
+    card.client.interrupt(&line).unwrap();
+    // The longest interval, 17 ms.
+    card.client.set(ITR, 0xffff);
+    card.client.set(IMS, 0x80);
+    card.client.get(IMS);
+    card.put(&frame([255; 6], 60)).unwrap();
+    assert!(is_signalled(&line) && card.queue.time_to_interrupt().is_none());
+    card.queue.begin_wait();
+    // The driver has seen to it; the next one has to wait.
+    card.client.get(ICR);
+    card.client.unmask();
+    card.put(&frame([255; 6], 60)).unwrap();
+    let interval = Duration::from_millis(17);
+    if !is_signalled(&line) {
+        let left = card.queue.time_to_interrupt().unwrap();
+        assert!(left <= interval, "{left:?}");
+        std::thread::sleep(left);
+        drop(turn(&mut card.queue));
+        assert!(is_signalled(&line) && card.queue.time_to_interrupt().is_none());
+    }
+    // One that becomes due while the worker waits kicks it.
+    card.queue.begin_wait();
+    card.client.get(ICR);
+    card.client.unmask();
+    card.client.set(ICS, 0x80);
+    card.client.get(IMS);
+    assert!(is_signalled(&line) || is_kicked(&card, true));
 }
 
 #[test]
