@@ -28,9 +28,12 @@ pub struct RuleInfo {
     pub name: String,
     /// The rule, in one line.
     pub text: String,
-    /// Whether it applies now; always, unless it has a `time` or a `load`.
+    /// Whether it applies now; always, unless it has a `time` or a `load`, or only labels that no port has.
     #[serde(default = "applies")]
     pub active: bool,
+    /// The labels that it names and no port has now, a line each, with those that ports have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Packets that matched it.
     pub packets: u64,
     /// Bytes of the packets that matched the rule, without FCS.

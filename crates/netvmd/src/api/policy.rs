@@ -29,6 +29,7 @@ use super::steps::{described, flow, role_name, steer_text};
 use super::traffic::views;
 use crate::daemon::Changed;
 use crate::daemon::Daemon;
+use crate::lookup::labels;
 use crate::names::{port_labels, rule_name, rule_of};
 
 type Answer<T> = Result<Json<T>, Failure>;
@@ -48,6 +49,7 @@ fn rule_info(host: &Host, rule: &Rule, count: RuleCount) -> RuleInfo {
         name: rule.name.clone(),
         text: format!("{}{} → {}", rule.named_match(host), rule.when().named(host), rule.actions.named(host)),
         active: rule.is_active(),
+        problems: labels::problems_of(host, rule),
         packets: count.packets,
         bytes: count.bytes,
     }

@@ -14,6 +14,7 @@ use super::Failure;
 use super::routers::is_full;
 use super::traffic::{self, Views};
 use crate::daemon::{Daemon, stats};
+use crate::lookup::labels;
 use crate::routers::{Rib, TargetView};
 use crate::vms::VmPhase;
 
@@ -122,6 +123,7 @@ pub(super) fn problems(daemon: &Daemon, views: &Views, nfs: &[NfInfo]) -> Vec<St
         problems.push(format!("chain {} {what} {}", chain.name, missing.join(", ")));
     }
     problems.extend(views.ports.iter().flat_map(|view| port_problems(&views.host, view)));
+    problems.extend(labels::problems(&views.host));
     problems.extend(worker_problem(&traffic::worker_infos(daemon, views)));
     problems.extend(views.workers.iter().filter(|worker| worker.is_leaving).map(|worker| {
         format!(

@@ -131,7 +131,7 @@ impl Rules {
         };
         let (host, index, waited) = self.change(add).await?;
         let (rule, mut warnings) =
-            blocking(move || (host.rules[index].clone(), warnings(&host.rules, index))).await;
+            blocking(move || (host.rules[index].clone(), warnings(&host, index))).await;
         warnings.extend(waited.map(delayed));
         Ok(Changed { rule, warnings })
     }

@@ -2,6 +2,7 @@
 //! Looks up everything that a configuration names: cores, interfaces, devices, programs, users, files, folders and
 //! namespaces. `netvmd check`, plans and applies do so before anything changes.
 
+pub(crate) mod labels;
 mod ports;
 mod programs;
 mod shared;
@@ -38,8 +39,12 @@ impl Lookup {
     /// # Errors
     /// [`ConfigError::Invalid`], also with everything that this machine lacks.
     pub(crate) fn parse(&self, parts: &[Part<'_>], running: Option<&Host>) -> Result<Loaded, ConfigError> {
-        netvm_config::parse_parts(parts, |host| self.missing(host, running))
-            .map(|loaded| complete(loaded, running.is_some()))
+        let missing = |host: &Host| {
+            // Elsewhere the ports of containers and guests are not known.
+            let labels = running.map(|_| labels::missing(host)).unwrap_or_default();
+            [self.missing(host, running), labels].concat()
+        };
+        netvm_config::parse_parts(parts, missing).map(|loaded| complete(loaded, running.is_some()))
     }
 
     /// As [`Lookup::parse`], of a file and its fragments.
@@ -65,7 +70,7 @@ impl Lookup {
                 }
                 _ => missing,
             };
-            missing.map(absent).collect()
+            missing.map(absent).chain(labels::missing(host)).collect()
         })
         .map(|loaded| complete(loaded, true))
     }

@@ -84,6 +84,11 @@ impl Label {
         self.0.iter().all(|requirement| requirement.fits(labels))
     }
 
+    /// Its parts, each alone: what commas separate.
+    pub fn parts(&self) -> impl Iterator<Item = Self> {
+        self.0.iter().map(|requirement| Self(vec![requirement.clone()]))
+    }
+
     /// The ports that are meant by both; `None` if no port can be.
     #[must_use]
     pub fn and(&self, other: &Self) -> Option<Self> {
@@ -207,6 +212,13 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// All labels that it names, each with the key of the configuration.
+    pub fn labels(&self) -> impl Iterator<Item = (&'static str, &Label)> {
+        [("from", &self.from), ("to", &self.to)]
+            .into_iter()
+            .flat_map(|(key, ends)| ends.labels.iter().map(move |label| (key, label)))
+    }
+
     /// Both sides.
     pub(crate) fn sides(&self) -> [&Ends; 2] {
         [&self.from, &self.to]
@@ -234,6 +246,9 @@ mod tests {
         assert!(
             has("app=web,!tier") && has("app,tier!=front") && !has("app=web,tier") && !has("!tier,app!=web")
         );
+        let parts: Vec<String> =
+            "app=web,!tier".parse::<Label>().unwrap().parts().map(|part| part.to_string()).collect();
+        assert_eq!(parts, ["app=web", "!tier"]);
         let both = "app=web,!tier".parse::<Label>().unwrap().and(&"!tier,x!=1".parse().unwrap());
         assert_eq!(both.unwrap().to_string(), "app=web,!tier,x!=1");
     }

@@ -61,7 +61,11 @@ fn draw_rules(policy: &PolicyInfo, output: &Output) -> String {
         ];
         table.add_row(row);
     }
-    lines(table)
+    let problems = policy.rules.iter().flat_map(|rule| {
+        let named = if rule.name.is_empty() { rule.id.to_string() } else { rule.name.clone() };
+        rule.problems.iter().map(move |problem| format!("rule {named}, {problem}\n"))
+    });
+    lines(table) + &problems.collect::<String>()
 }
 
 fn draw_steps(reply: &TraceReply) -> String {

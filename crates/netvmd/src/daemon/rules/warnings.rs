@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Warnings about a rule that was added.
 
-use netvm_model::Rule;
+use netvm_model::{Host, Rule};
 use netvm_policy::analyse::{Kind, Warning, about};
+
+use crate::lookup::labels;
 
 /// Most warnings reported for one rule.
 const MAX_WARNINGS: usize = 5;
 
 /// Warnings about the rule at `index` and the rules that it affects.
-pub(super) fn warnings(rules: &[Rule], index: usize) -> Vec<String> {
+pub(super) fn warnings(host: &Host, index: usize) -> Vec<String> {
+    let unmatched = host.rules.get(index).map(|rule| labels::problems_of(host, rule)).unwrap_or_default();
+    [among(&host.rules, index), unmatched].concat()
+}
+
+/// Warnings about the rule and others.
+fn among(rules: &[Rule], index: usize) -> Vec<String> {
     let named = |index: usize| match rules.get(index) {
         Some(rule) if !rule.name.is_empty() => format!("rule {} ({})", rule.id, rule.name),
         Some(rule) => format!("rule {}", rule.id),
@@ -44,8 +52,6 @@ pub(super) fn warnings(rules: &[Rule], index: usize) -> Vec<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use netvm_model::Host;
-
     use super::*;
 
     #[test]
@@ -53,7 +59,7 @@ mod tests {
         let text = "[[rule]]\nname = \"all\"\ndrop = true\n[[rule]]\nallow = true\n\
                     [[rule]]\nmatch = { protocol = \"tcp\" }\nallow = true\n";
         let rules = netvm_config::parse_rules("rules", text, &Host::default()).unwrap();
-        let texts = warnings(&rules, 0);
+        let texts = among(&rules, 0);
         let first = format!(
             "rule {} never matches: rule {} (all), which is earlier, matches the same packets and decides differently",
             rules[1].id, rules[0].id
@@ -64,7 +70,7 @@ mod tests {
         );
         assert_eq!(texts, [first, second]);
         let many: Vec<Rule> = std::iter::repeat_n(rules[1].clone(), 9).collect();
-        let texts = warnings(&many, 0);
+        let texts = among(&many, 0);
         assert_eq!((texts.len(), texts[5].as_str()), (6, "and 3 more warnings"));
     }
 }

@@ -2,6 +2,7 @@
 //! Ports that are added and removed one by one, beside the configuration file.
 
 mod guests;
+mod labels;
 mod names;
 
 use std::path::Path;
