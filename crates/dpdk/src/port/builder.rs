@@ -185,6 +185,9 @@ impl PortBuilder {
         };
         if error != 0 {
             let remedy = match &self.device {
+                Device::Pci { address, .. } if !address.is_present() => {
+                    "this machine has no such device now: `lspci -D` lists those that it has"
+                }
                 Device::Pci { .. } => {
                     "is it bound to vfio-pci (dpdk-devbind.py -s), and its driver installed?"
                 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::NumaNode;
@@ -20,6 +21,18 @@ pub struct PciAddress {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a PCI address such as 0000:01:00.0 (lspci -D lists them)")]
 pub struct PciAddressError(pub String);
+
+impl PciAddress {
+    /// The device's folder, which is there while Linux has the device.
+    fn folder(self) -> PathBuf {
+        PathBuf::from(format!("/sys/bus/pci/devices/{self}"))
+    }
+
+    /// Whether Linux has a device there now.
+    pub(crate) fn is_present(self) -> bool {
+        self.folder().exists()
+    }
+}
 
 impl FromStr for PciAddress {
     type Err = PciAddressError;
@@ -89,7 +102,7 @@ impl Device {
     #[must_use]
     pub fn numa_node(&self) -> Option<NumaNode> {
         let path = match self {
-            Self::Pci { address, .. } => format!("/sys/bus/pci/devices/{address}/numa_node"),
+            Self::Pci { address, .. } => address.folder().join("numa_node"),
             Self::Null { .. } | Self::Vdev { .. } => return None,
         };
         NumaNode::from_signed(fs::read_to_string(path).ok()?.trim().parse().ok()?)

@@ -170,4 +170,20 @@ mod tests {
         assert!(ports.is_due(port, None, at(141.0)), "the reason is another one now");
         assert!(!ports.is_due(port, None, at(200.0)));
     }
+
+    #[test]
+    fn a_port_on_a_nic_is_tried_when_the_device_is_there() {
+        let (mut ports, port, now) = (ClosedPorts::default(), PortId(0), Instant::now());
+        let absent = needed_of(Resource::PciDevice("ffff:1f:1f.7"));
+        assert!(!ports.is_due(port, absent.clone(), now));
+        assert!(!ports.is_due(port, absent, now + MAX_PAUSE));
+        // Any device that this machine has.
+        let Some(Ok(device)) = fs::read_dir("/sys/bus/pci/devices").ok().and_then(|mut all| all.next())
+        else {
+            println!("SKIP: this machine has no PCI devices");
+            return;
+        };
+        let present = needed_of(Resource::PciDevice(device.file_name().to_str().unwrap()));
+        assert!(present.is_some() && ports.is_due(port, present, now));
+    }
 }
