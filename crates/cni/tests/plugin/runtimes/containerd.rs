@@ -85,10 +85,15 @@ impl Containerd {
 
     /// Runs a command in a place where the folders of `ctr`, which no option names, are those of this test.
     fn command(&self, words: &str) -> Command {
+        self.command_within("timeout 60", words)
+    }
+
+    /// The same, run by another program, or none.
+    fn command_within(&self, before: &str, words: &str) -> Command {
         let folder = self.folder.display();
         let script = format!(
             "mkdir -p /etc/cni /opt/cni && mount --bind {folder}/cni /etc/cni && mount --bind {folder}/cni /opt/cni && \
-             exec timeout 60 ctr -a {folder}/containerd.sock {words}"
+             exec {before} ctr -a {folder}/containerd.sock {words}"
         );
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", &script]);
@@ -101,6 +106,25 @@ impl Containerd {
 
     pub fn good(&self, words: &str) -> String {
         good(&mut self.command(words))
+    }
+
+    fn exec(&self, name: &str, command: &str) -> Output {
+        self.ctr(&format!("task exec --exec-id x{} {name} {command}", std::process::id()))
+    }
+
+    /// The address that a container has.
+    fn address(&self, name: &str) -> String {
+        let output = self.exec(name, "/bin/busybox ip -4 -o address show dev eth0");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let address = text.split_whitespace().nth(3).and_then(|address| address.split('/').next());
+        address.unwrap_or_else(|| panic!("{name} has none: {text} {}", self.log())).to_owned()
+    }
+
+    /// Ends a container and forgets it.
+    fn kill(&self, name: &str) {
+        self.good(&format!("task kill -s KILL {name}"));
+        assert!(within(LIMIT, || self.ctr(&format!("task rm {name}")).status.success()), "{}", self.log());
+        self.good(&format!("container rm {name}"));
     }
 }
 
@@ -136,31 +160,46 @@ fn containers_of_ctr_come_and_go_with_ports_and_rules() {
     };
     start(&containerd, "web", "httpd -f -p 8080 -h /www");
     start(&containerd, "other", "sleep 600");
-    let exec = |containerd: &Containerd, name: &str, command: &str| {
-        containerd.ctr(&format!("task exec --exec-id x{} {name} {command}", std::process::id()))
+    let check = |containerd: &Containerd, routed: &Routed, when: &str| {
+        let get = format!(
+            "/bin/busybox timeout 3 /bin/busybox wget -q -O - http://{}:8080/",
+            containerd.address("web")
+        );
+        let is_served = || containerd.exec("other", &get).stdout == b"hello";
+        assert!(within(LIMIT, is_served), "{when}: {}", routed.net.log());
+        assert_eq!(routed.net.left(), [2, 2, 2], "{when}");
     };
-    let address = exec(&containerd, "web", "/bin/busybox ip -4 -o address show dev eth0");
-    let address = String::from_utf8(address.stdout).unwrap();
-    let web = address.split_whitespace().nth(3).unwrap().split('/').next().unwrap().to_owned();
-    let get = format!("/bin/busybox timeout 3 /bin/busybox wget -q -O - http://{web}:8080/");
-    let is_served = |containerd: &Containerd| exec(containerd, "other", &get).stdout == b"hello";
-    assert!(within(LIMIT, || is_served(&containerd)), "{}", routed.net.log());
-    assert_eq!(routed.net.left(), [2, 2, 2]);
+    check(&containerd, &routed, "at first");
     containerd.restart();
-    assert!(within(LIMIT, || is_served(&containerd)), "after a restart of containerd: {}", routed.net.log());
+    check(&containerd, &routed, "after a restart of containerd");
     routed.net.restart();
-    assert!(within(LIMIT, || is_served(&containerd)), "after a kill of netvmd: {}", routed.net.log());
-    for name in ["web", "other"] {
-        containerd.good(&format!("task kill -s KILL {name}"));
-        within(LIMIT, || containerd.ctr(&format!("task rm {name}")).status.success());
-        containerd.good(&format!("container rm {name}"));
+    check(&containerd, &routed, "after a kill of netvmd");
+    // One container at a time, the server and its client. `ctr run -d` has called no DEL: the ADD takes its port over.
+    for (name, command) in [("web", "httpd -f -p 8080 -h /www"), ("other", "sleep 600")] {
+        containerd.kill(name);
+        start(&containerd, name, command);
+        check(&containerd, &routed, &format!("after a restart of {name}"));
     }
+    ["web", "other"].iter().for_each(|name| containerd.kill(name));
     // `ctr run -d` leaves DEL to others.
     let left = routed.net.left();
     assert!(left == [0, 0, 0] || left == [2, 2, 2], "{left:?}");
     routed.net.keep_only(&[]);
     assert_eq!(routed.net.left(), [0, 0, 0]);
-    // In the foreground it calls DEL itself, without a namespace.
+    // In the foreground it calls DEL itself, without a namespace, each time.
+    start(&containerd, "other", "sleep 600");
+    for round in 0..2 {
+        let words = "run --rm --null-io --cni --snapshotter native localhost/busybox:1 web /bin/busybox httpd -f -p 8080 -h /www";
+        let mut web = containerd.command_within("", words).spawn().unwrap();
+        let runs = || containerd.exec("web", "/bin/busybox true").status.success();
+        assert!(within(LIMIT, runs), "{}", containerd.log());
+        check(&containerd, &routed, &format!("in the foreground, {round}"));
+        containerd.good("task kill -s KILL web");
+        assert!(within(LIMIT, || web.try_wait().unwrap().is_some()), "{}", containerd.log());
+        assert_eq!(routed.net.left(), [1, 1, 1], "{}", containerd.log());
+    }
+    containerd.kill("other");
+    routed.net.keep_only(&[]);
     containerd.good(
         "run --rm --cni --snapshotter native localhost/busybox:1 short /bin/busybox ip address show dev eth0",
     );
