@@ -15,7 +15,7 @@ Unpacks a program, with what it depends on, into FOLDER/root, target/guest/NAME/
   haproxy   for the tests of hops that are programs of others (Debian 13, some 10 MB)
   suricata  the same (Debian 13, some 40 MB)
   openvswitch  for the tests of bonds (Debian 13, some 10 MB)
-  openvswitch-dpdk  for ./dev bench vxlan: a release that segments packets of tunnels (Debian 13, some 40 MB)
+  openvswitch-dpdk  for ./dev bench, as a peer (Debian 13, some 40 MB)
   etcd      for the tests of fleets (Debian 12, some 20 MB)
 Nothing is installed, so it takes no root. A second run does nothing. NETVM_PEER_SUITE names another suite.
 END
@@ -27,7 +27,7 @@ case $program in
     grout) packages=(grout librte-net-null26 librte-net-memif26 librte-mempool-ring26 librte-bus-fslmc26) suite=sid ;;
     haproxy | suricata) packages=("$1") suite=trixie ;;
     openvswitch) packages=(openvswitch-switch) suite=trixie program=ovs-vsctl ;;
-    openvswitch-dpdk) packages=(openvswitch-switch-dpdk) suite=trixie program=ovs-vsctl ;;
+    openvswitch-dpdk) packages=(openvswitch-switch-dpdk librte-net-null25 librte-mempool-ring25 librte-bus-vdev25) suite=trixie program=ovs-vsctl ;;
     etcd) packages=(etcd-server etcd-client) suite=bookworm ;;
     -h | --help) usage && exit ;;
     *) usage >&2 && exit 2 ;;

@@ -85,7 +85,7 @@ setup() {
     case ${1:-} in
         --nightly) setup_nightly miri rust-src ;;
         --guests) setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later" ;;
-        --peers) setup_peers grout "${test_peers[@]}" ;;
+        --peers) setup_peers grout openvswitch-dpdk "${test_peers[@]}" ;;
         --release) setup_cargo_tools cargo-deny cargo-cyclonedx || die "no cargo-deny or cargo-cyclonedx: is there a network?" ;;
     esac
 }
@@ -152,13 +152,13 @@ setup_bench() {
     [[ $1 != e1000 ]] || setup_guests || die "guests with e1000 cards need a QEMU of 10.1 or later"
     case $1 in
         policy | conn | vhost | container | latency | vxlan)
-            [[ " $* " == *" --skip-peers "* ]] || install_missing "${switch_peers[@]}"
+            if [[ " $* " != *" --skip-peers "* ]]; then
+                # The tools are this release's. Without the later switch, that of the package is measured.
+                install_missing "${switch_peers[@]}"
+                step "Open vSwitch of Debian 13" tools/setup/peer.sh openvswitch-dpdk </dev/null || true
+            fi
             ;;
     esac
-    if [[ $1 == vxlan && " $* " != *" --skip-peers "* ]]; then
-        # Without it, the benchmark leaves the case out.
-        step "Open vSwitch of Debian 13" tools/setup/peer.sh openvswitch-dpdk </dev/null || true
-    fi
 }
 
 # setup_peers NAME...: unpacks programs of newer Debian releases.

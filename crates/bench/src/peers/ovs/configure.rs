@@ -37,12 +37,9 @@ pub(super) fn configure(folder: &Path, setup: Setup<'_>, cores: Cores) -> Result
         };
         format!("--no-huge --legacy-mem --no-shconf -m {mib}")
     };
-    let plugin = match setup.ends {
-        // It is built for the DPDK of the installed release.
-        PortKinds::Tunnel(_) => String::new(),
-        _ => format!(" -d {}", folder.join("traffic.so").display()),
-    };
-    let extra = format!("{memory} --no-pci --no-telemetry{plugin}");
+    let drivers = setup.ends.release().drivers();
+    let plugin = folder.join("traffic.so");
+    let extra = format!("{memory} --no-pci --no-telemetry{drivers} -d {}", plugin.display());
     run(vsctl(folder).args(["--no-wait", "set", "Open_vSwitch", "."]).args([
         "other_config:dpdk-init=true".to_owned(),
         format!("other_config:dpdk-extra={extra}"),

@@ -79,10 +79,10 @@ pub enum PortKinds {
 }
 
 impl PortKinds {
-    const fn release(self) -> Release {
+    fn release(self) -> Release {
         match self {
             Self::Tunnel(tunnel) => tunnel.release,
-            Self::Null(_) | Self::Guests(_) | Self::Interfaces(_) => Release::Installed,
+            Self::Null(_) | Self::Guests(_) | Self::Interfaces(_) => Release::latest(),
         }
     }
 
@@ -142,6 +142,7 @@ pub fn find() -> Result<(), BenchError> {
     let have = Release::Installed.is_there();
     let tools = tool("ovs-vsctl").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
     if have && tools.is_ok() {
+        eprintln!("peer: {}", Release::latest().version());
         Ok(())
     } else {
         Err(BenchError::MissingPeer { program: NAME, package: PACKAGE })

@@ -11,6 +11,8 @@ use crate::machine::own_program;
 const SWITCH: &str = "usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 /// The schema of its database.
 const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
+/// DPDK's drivers of the later release, below its root.
+const DRIVERS: &str = "usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0";
 /// The variable that names the folder of the later release, if it is not beside the programs.
 const FOLDER: &str = "NETVM_BENCH_OPENVSWITCH";
 
@@ -19,11 +21,24 @@ const FOLDER: &str = "NETVM_BENCH_OPENVSWITCH";
 pub enum Release {
     /// The installed one.
     Installed,
-    /// That of Debian 13, which segments packets of tunnels.
+    /// That of Debian 13, which also segments packets of tunnels.
     Later,
 }
 
 impl Release {
+    /// The latest that is there.
+    pub fn latest() -> Self {
+        if Self::Later.is_there() { Self::Later } else { Self::Installed }
+    }
+
+    /// Its version and that of its DPDK, as the switch says them.
+    pub fn version(self) -> String {
+        let output = self.switch().arg("--version").output();
+        let text =
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        text.lines().map(|line| line.trim_start_matches("ovs-vswitchd-dpdk ")).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether it is there.
     pub fn is_there(self) -> bool {
         let root = self.root();
@@ -54,6 +69,14 @@ impl Release {
                 command.arg(root.join(SWITCH));
                 command
             }
+        }
+    }
+
+    /// The option for DPDK that names the drivers of this release, where they are not in the place that it looks at.
+    pub(super) fn drivers(self) -> String {
+        match self {
+            Self::Installed => String::new(),
+            Self::Later => format!(" -d {}", self.root().join(DRIVERS).display()),
         }
     }
 
