@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use netvm_fd_store::{Store, StoredFiles};
 
@@ -19,11 +19,11 @@ pub(crate) const UNMASK: u32 = 4;
 pub(crate) const FIRST_VECTOR: u32 = 5;
 pub(crate) const FIRST_MEMORY: u32 = FIRST_VECTOR + VECTORS as u32;
 
-static STORE: OnceLock<Store> = OnceLock::new();
+static STORE: OnceLock<Arc<Store>> = OnceLock::new();
 
 /// Keeps the files of all cards that this process opens from now on, so that their guests stay connected when another
 /// process takes its place. The first store stays.
-pub fn keep_cards_in(store: Store) {
+pub fn keep_cards_in(store: Arc<Store>) {
     let _ = STORE.set(store);
 }
 

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -56,21 +57,53 @@ impl Store {
     /// # Errors
     /// The store does not run and cannot be started.
     pub fn open(&self, name: &[u8]) -> io::Result<(StoredFiles, Vec<(u32, OwnedFd)>)> {
+        self.started(|socket| opened(socket, name))
+    }
+
+    /// As [`Store::open`], for a name whose files this process forgets before it opens it again: it does not wait for a
+    /// store that this process has started, as that one has none for it.
+    ///
+    /// # Errors
+    /// As for [`Store::open`].
+    pub fn take(&self, name: &[u8]) -> io::Result<(StoredFiles, Vec<(u32, OwnedFd)>)> {
+        self.started(|socket| {
+            if !self.is_own() {
+                return opened(socket, name);
+            }
+            send(&socket, &Message::Open(name.to_vec()), None)?;
+            Ok((StoredFiles(socket), Vec::new()))
+        })
+    }
+
+    /// Closes the files of all names that begin like this and have no owner. Nothing is done if there is no store.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn close_left(&self, beginning: &[u8]) -> io::Result<()> {
+        let socket = match self.connect() {
+            Err(error) if is_gone(&error) => return Ok(()),
+            outcome => outcome?,
+        };
+        send(&socket, &Message::CloseLeft(beginning.to_vec()), None)?;
+        receive(&socket).map(drop)
+    }
+
+    /// Whether this process has started the store, which runs.
+    fn is_own(&self) -> bool {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Does something with a connection to the store, which is started if it does not run.
+    fn started<T>(&self, act: impl Fn(OwnedFd) -> io::Result<T>) -> io::Result<T> {
         let mut error = io::Error::from(Errno::CONNREFUSED);
         for _ in 0..MAX_STARTS {
-            match self.connect().and_then(|socket| opened(socket, name)) {
-                Ok(opened) => return Ok(opened),
-                Err(gone)
-                    if matches!(
-                        gone.kind(),
-                        ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset
-                    ) =>
-                {
-                    match self.start() {
-                        Ok(()) => {}
-                        Err(failure) => error = failure,
-                    }
-                }
+            match self.connect().and_then(&act) {
+                Ok(done) => return Ok(done),
+                Err(gone) if is_gone(&gone) => match self.start() {
+                    Ok(()) => {}
+                    Err(failure) => error = failure,
+                },
                 Err(other) => return Err(other),
             }
         }
@@ -106,6 +139,11 @@ impl Store {
         process.child = Some(spawned?);
         Ok(())
     }
+}
+
+/// Whether an error says that there is no store, or no longer.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::ConnectionReset)
 }
 
 fn new_socket() -> Result<OwnedFd, Errno> {
@@ -147,5 +185,20 @@ impl StoredFiles {
     /// The store has gone.
     pub fn forget(&self) -> io::Result<()> {
         send(&self.0, &Message::Forget, None)
+    }
+
+    /// Whether the files stay without an owner until there is one (`true`), or only for the time of [`crate::serve`].
+    ///
+    /// # Errors
+    /// The store has gone.
+    pub fn keep_on(&self, keeps_on: bool) -> io::Result<()> {
+        send(&self.0, &Message::KeepOn(keeps_on), None)
+    }
+
+    /// Whether the store has gone, and with it what it had.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.0, PollFlags::RDHUP)], Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 }

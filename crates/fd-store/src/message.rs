@@ -21,6 +21,10 @@ pub(crate) enum Message {
     Remove(u32),
     /// All files of the name.
     Forget,
+    /// How long the files stay without an owner: until there is one, if it says so.
+    KeepOn(bool),
+    /// Closes the files of all names that begin so and have no owner. The answer is `Opened`.
+    CloseLeft(Vec<u8>),
 }
 
 /// Sends a message. Waits for room.

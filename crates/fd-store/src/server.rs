@@ -2,12 +2,15 @@
 //! The store's process.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, getsockname};
 use rustix::process::setsid;
 
 use crate::message::{MAX_FILES, Message, receive, send};
@@ -15,12 +18,17 @@ use crate::message::{MAX_FILES, Message, receive, send};
 /// Between attempts to accept a connection that the kernel refuses.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Between looks at files without an owner.
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
 /// Files of one name.
 #[derive(Debug)]
 struct Bundle {
     name: Vec<u8>,
     files: BTreeMap<u32, OwnedFd>,
     owner: Result<OwnedFd, Instant>,
+    /// The files stay until there is an owner.
+    keeps_on: bool,
 }
 
 #[derive(Debug)]
@@ -32,6 +40,8 @@ struct Server {
     keep_time: Duration,
     /// Until when it waits for its first owner.
     first: Option<Instant>,
+    /// The file of its socket, by which owners find it.
+    socket: Option<PathBuf>,
 }
 
 /// Keeps files, without an owner for as long as `keep_time`, and ends when it has nothing to keep.
@@ -41,8 +51,11 @@ struct Server {
 pub fn serve(listener: impl AsFd, keep_time: Duration) -> Result<(), Errno> {
     // A terminal's signals are for its owner. An error means that it leads a session already.
     let _ = setsid();
-    let mut server =
-        Server { new: Vec::new(), bundles: Vec::new(), keep_time, first: Some(Instant::now() + keep_time) };
+    let address = getsockname(&listener).ok().and_then(|address| SocketAddrUnix::try_from(address).ok());
+    let path = address.as_ref().and_then(|address| address.path_bytes());
+    let socket = path.map(|path| PathBuf::from(OsStr::from_bytes(path))).filter(|path| path.is_absolute());
+    let first = Some(Instant::now() + keep_time);
+    let mut server = Server { new: Vec::new(), bundles: Vec::new(), keep_time, first, socket };
     while server.turn(&listener)? {}
     Ok(())
 }
@@ -57,15 +70,19 @@ impl Server {
         for (socket, is_ready) in std::mem::take(&mut self.new).into_iter().zip(new) {
             if !is_ready {
                 self.new.push(socket);
-            } else if let Ok((Message::Open(name), _)) = receive(&socket) {
-                self.open(name, socket);
+                continue;
+            }
+            match receive(&socket) {
+                Ok((Message::Open(name), _)) => self.open(name, socket),
+                Ok((Message::CloseLeft(beginning), _)) => {
+                    let is_left = |one: &Bundle| one.owner.is_err() && one.name.starts_with(&beginning);
+                    self.bundles.retain(|bundle| !is_left(bundle));
+                    let _ = send(&socket, &Message::Opened, None);
+                }
+                _ => {}
             }
         }
-        let now = Instant::now();
-        self.bundles.retain(|bundle| match bundle.owner {
-            Ok(_) => true,
-            Err(since) => !bundle.files.is_empty() && now.duration_since(since) < self.keep_time,
-        });
+        self.close_old();
         if comes {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => self.new.push(socket),
@@ -77,8 +94,24 @@ impl Server {
         if !self.bundles.is_empty() {
             self.first = None;
         }
-        let waits = !self.new.is_empty() || self.first.is_some_and(|first| now < first);
+        let waits = !self.new.is_empty() || self.first.is_some_and(|first| Instant::now() < first);
         Ok(waits || !self.bundles.is_empty())
+    }
+
+    /// Closes the files that nobody has come for, or can come for.
+    fn close_old(&mut self) {
+        if self.bundles.iter().all(|bundle| bundle.owner.is_ok()) {
+            return;
+        }
+        let can_be_found = self.socket.as_ref().is_none_or(|path| path.exists());
+        let now = Instant::now();
+        self.bundles.retain(|bundle| match bundle.owner {
+            Ok(_) => true,
+            Err(since) => {
+                let is_young = bundle.keeps_on || now.duration_since(since) < self.keep_time;
+                can_be_found && is_young && !bundle.files.is_empty()
+            }
+        });
     }
 
     /// Whether a connection comes, and which connections and bundles have an event.
@@ -94,8 +127,7 @@ impl Server {
             ),
         }));
         let waits = self.bundles.iter().any(|bundle| bundle.owner.is_err()) || fds.len() == 1;
-        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-        match poll(&mut fds, waits.then_some(&limit)) {
+        match poll(&mut fds, waits.then_some(&CHECK_INTERVAL)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -108,7 +140,8 @@ impl Server {
     /// `socket` owns a name from now on.
     fn open(&mut self, name: Vec<u8>, socket: OwnedFd) {
         let place = self.bundles.iter().position(|bundle| bundle.name == name).unwrap_or_else(|| {
-            self.bundles.push(Bundle { name, files: BTreeMap::new(), owner: Err(Instant::now()) });
+            let owner = Err(Instant::now());
+            self.bundles.push(Bundle { name, files: BTreeMap::new(), owner, keeps_on: false });
             self.bundles.len() - 1
         });
         let Some(bundle) = self.bundles.get_mut(place) else { return };
@@ -119,6 +152,10 @@ impl Server {
         let sent = bundle.files.iter().try_for_each(put).and_then(|()| send(&socket, &Message::Opened, None));
         if sent.is_ok() {
             bundle.owner = Ok(socket);
+        } else if bundle.owner.is_err() {
+            // It has gone already, but may have sent files.
+            bundle.owner = Ok(socket);
+            bundle.handle_messages();
         }
     }
 }
@@ -142,6 +179,7 @@ impl Bundle {
                 }
                 Ok((Message::Remove(number), _)) => drop(self.files.remove(&number)),
                 Ok((Message::Forget, _)) => self.files.clear(),
+                Ok((Message::KeepOn(keeps_on), _)) => self.keeps_on = keeps_on,
                 Ok(_) => {}
                 Err(_) => self.owner = Err(Instant::now()),
             }

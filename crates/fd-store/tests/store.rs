@@ -129,6 +129,58 @@ fn files_and_the_process_go_when_nobody_comes() {
     assert!(store.open(b"a").unwrap().1.is_empty());
 }
 
+#[test]
+fn files_stay_until_somebody_comes_if_their_owner_says_so_or_until_they_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    assert!(store.close_left(b"a").is_ok(), "without a store");
+    let names: [&[u8]; 4] = [b"a 1", b"a 2", b"a 3", b"b 1"];
+    let ends = names.map(|name| {
+        let (kept, _) = store.take(name).unwrap();
+        let (here, there) = pair();
+        kept.put(0, &here).unwrap();
+        kept.keep_on(name != b"a 2").unwrap();
+        (kept, there)
+    });
+    let [(first, mut one), (second, two), (third, three), (fourth, mut four)] = ends;
+    drop((first, second, fourth));
+    assert!(is_closed(&two), "after the usual time");
+    one.set_nonblocking(true).unwrap();
+    four.set_nonblocking(true).unwrap();
+    assert!(one.read(&mut [0]).is_err() && four.read(&mut [0]).is_err(), "they stay");
+    store.close_left(b"a").unwrap();
+    one.set_nonblocking(false).unwrap();
+    assert!(is_closed(&one) && four.read(&mut [0]).is_err(), "others are not closed");
+    // It has an owner.
+    assert!(!third.is_lost());
+    drop(third);
+    assert_eq!(store.open(b"a 3").unwrap().1.len(), 1);
+    // Nobody can find the store any more.
+    std::fs::remove_file(folder.path().join("store.sock")).unwrap();
+    four.set_nonblocking(false).unwrap();
+    assert!(is_closed(&three) && is_closed(&four));
+}
+
+#[test]
+fn an_owner_learns_that_the_store_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (store(&folder), store(&folder));
+    let (kept, _) = store.take(b"a").unwrap();
+    let (here, _there) = pair();
+    kept.put(0, &here).unwrap();
+    // A process that has not started the store gets what is there.
+    drop(kept);
+    let (kept, files) = other.take(b"a").unwrap();
+    assert!(files.len() == 1 && !kept.is_lost());
+    kill_process(process(&folder), Signal::KILL).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !kept.is_lost() {
+        assert!(Instant::now() < deadline, "it does not learn it");
+    }
+    let (kept, files) = store.take(b"a").unwrap();
+    assert!(files.is_empty() && !kept.is_lost());
+}
+
 /// Whether a store listens.
 fn listens(path: &Path) -> bool {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();

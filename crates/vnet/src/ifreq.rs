@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
+
 /// A request on an interface.
 pub(crate) struct Request(libc::ifreq);
 
@@ -65,6 +67,11 @@ impl Request {
         // SAFETY: as in `flags`.
         unsafe { self.0.ifr_ifru.ifru_ifindex }
     }
+}
+
+/// Name and flags of the TAP device of a queue, as long as it is there.
+pub(crate) fn device_of(queue: BorrowedFd<'_>) -> io::Result<Request> {
+    Request::new("any")?.send(queue, TUNGETIFF)
 }
 
 /// A socket for requests.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ifreq::Request;
+use crate::ifreq::device_of;
 
 mod control;
 mod receive_burst;
@@ -17,8 +17,6 @@ pub use receive_burst::{MAX_PARTS, MAX_RECEIVED, ReceiveBurst};
 pub use send_burst::SendBurst;
 
 use ring::{Operation, Ring};
-
-const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 
 /// What a queue's descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +176,13 @@ impl Watch {
     /// Whether it exists.
     #[must_use]
     pub fn exists(&self) -> bool {
-        Request::new("any").and_then(|request| request.send(self.0.as_fd(), TUNGETIFF)).is_ok()
+        device_of(self.0.as_fd()).is_ok()
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -5,14 +5,16 @@
 mod steering;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::ifreq::{Request, check, control_socket};
+use crate::ifreq::{Request, check, control_socket, device_of};
 use crate::queue::{Kind, Queue};
 use crate::{Offloads, OpenError, Opened};
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0;
+/// `_IO('T', 227)`, since Linux 5.2.
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 /// Offloads that may be left to the other side: checksums, TCP over IPv4 and IPv6, with ECN; UDP.
 const CHECKSUM: libc::c_ulong = 0x01;
 const TCP: libc::c_ulong = CHECKSUM | 0x02 | 0x04 | 0x08;
@@ -47,8 +49,7 @@ pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> 
     let (mut queues, mut offloads) = (Vec::new(), Offloads::default());
     let mut name = options.interface.clone();
     for _ in 0..options.queues.max(1) {
-        let many = if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-        let (fd, given) = attach(&name, many).map_err(fail("cannot make the TAP device"))?;
+        let (fd, given) = attach(&name, many(options)).map_err(fail("cannot make the TAP device"))?;
         name = given;
         if options.offloads {
             offloads = negotiate(&fd).map_err(fail("the kernel offers no offloads on TAP devices"))?;
@@ -61,6 +62,38 @@ pub(crate) fn make(options: &TapOptions) -> Result<(Opened, String), OpenError> 
     }
     let queues = queues.into_iter().map(|(fd, kind)| Queue::new(fd, kind)).collect();
     Ok((Opened { queues, offloads }, name))
+}
+
+/// The flag of devices with several queues.
+const fn many(options: &TapOptions) -> libc::c_int {
+    if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 }
+}
+
+/// The device of which another process has left these queues, if it is as `options` say, and theirs are all of them.
+pub(crate) fn adopt(options: &TapOptions, queues: Vec<OwnedFd>) -> Option<Opened> {
+    if queues.len() != usize::from(options.queues.max(1)) {
+        return None;
+    }
+    let flags = libc::IFF_TAP | libc::IFF_VNET_HDR | many(options);
+    let compared = flags | libc::IFF_MULTI_QUEUE | libc::IFF_DETACH_QUEUE;
+    let mut offloads = Offloads::default();
+    for queue in &queues {
+        let device = device_of(queue.as_fd()).ok()?;
+        if device.name() != options.interface || device.flags() & compared != flags {
+            return None;
+        }
+        offloads = if options.offloads { negotiate(queue) } else { renounce(queue) }.ok()?;
+    }
+    let queues = queues.into_iter().map(|queue| Queue::new(queue, Kind::Tap)).collect();
+    Some(Opened { queues, offloads })
+}
+
+/// The network namespace that the device of a queue is in.
+pub(crate) fn namespace_of(queue: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: there is no argument.
+    let fd = check(unsafe { libc::ioctl(queue.as_raw_fd(), TUNGETDEVNETNS) })?;
+    // SAFETY: a new descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// A queue of a TAP device with these flags; and its name, in which the kernel replaces `%d` by a number.
@@ -83,6 +116,14 @@ fn negotiate(fd: &OwnedFd) -> io::Result<Offloads> {
     }
     set(TCP)?;
     Ok(Offloads { tcp: true, udp: false })
+}
+
+/// Has the kernel finish all packets.
+fn renounce(fd: &OwnedFd) -> io::Result<Offloads> {
+    let none: libc::c_ulong = 0;
+    // SAFETY: the argument is a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD, none) })?;
+    Ok(Offloads::default())
 }
 
 fn bring_up(options: &TapOptions) -> io::Result<()> {

@@ -42,7 +42,8 @@ fn be_the_store() {
 #[test]
 fn be_the_card() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
-    keep_cards_in(Store::new(folder.join("store.sock"), this_program("restart::be_the_store")));
+    let command = this_program("restart::be_the_store");
+    keep_cards_in(Arc::new(Store::new(folder.join("store.sock"), command)));
     let model = if std::env::var_os(MODEL).is_some() { Model::I82574 } else { Model::I82540 };
     let options = Options { path: folder.join("card.sock"), model, mac: MAC, doorbells: Doorbells::Mapped };
     let (_port, mut queue) = Port::open(&options).unwrap();
@@ -58,7 +59,7 @@ fn be_the_card() {
 #[test]
 fn be_without_a_store() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
-    keep_cards_in(Store::new(folder.join("none/store.sock"), Command::new("/nowhere")));
+    keep_cards_in(Arc::new(Store::new(folder.join("none/store.sock"), Command::new("/nowhere"))));
     let options = Options {
         path: folder.join("card.sock"),
         model: Model::I82540,

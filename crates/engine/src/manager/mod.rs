@@ -30,6 +30,7 @@
 
 use std::sync::Arc;
 
+use netvm_fd_store::Store;
 use netvm_flowmon::Record;
 use netvm_flowmon::export::Heaviest;
 use netvm_model::{CheckedTarget, EngineConfig, Host};
@@ -62,6 +63,7 @@ mod workers;
 
 use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
+use crate::interface::InterfaceStore;
 use crate::nat::TargetHealth;
 use crate::policy::Policy;
 use crate::router::{EvpnUpdate, UnknownNetwork};
@@ -193,6 +195,17 @@ impl Engine {
     pub const fn set_system_address(&mut self, system: MacAddr) {
         self.bonds.set_system(system);
         self.multicast.set_mac(system);
+    }
+
+    /// Keeps the interfaces of containers in a store, from which the next process takes them over, and takes over what
+    /// is there. Call it before the first host is applied.
+    pub fn keep_interfaces_in(&mut self, store: Arc<Store>) {
+        self.ports.set_store(InterfaceStore::of(store));
+    }
+
+    /// Ends the interfaces in the store that no port has taken over. Returns how many were taken over so far.
+    pub fn close_left_interfaces(&self) -> usize {
+        self.ports.store().close_left()
     }
 
     /// Has new connections avoid a target of NAT rules, or lead to it again. Established ones stay. Workers see it at

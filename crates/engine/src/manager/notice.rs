@@ -89,6 +89,11 @@ pub enum Notice {
         /// The kernel's answer, an errno.
         error: i32,
     },
+    /// The process has ended that keeps interfaces for the next netvmd. It was started again, or could not be.
+    InterfacesNotKept {
+        /// Why not.
+        error: Option<String>,
+    },
     /// No file descriptor was free for connections of guests, which were closed. Reported once, and again after a quiet
     /// time.
     OutOfFiles,

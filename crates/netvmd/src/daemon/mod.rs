@@ -261,6 +261,11 @@ impl Daemon {
         self.end_requested.notify_one();
     }
 
+    /// Whether nothing is to be left to the next netvmd.
+    pub(crate) fn purges(&self) -> bool {
+        self.purges.load(Ordering::Relaxed)
+    }
+
     /// Waits until a client requests the end.
     pub(crate) async fn end_requested(&self) {
         self.end_requested.notified().await;
@@ -275,7 +280,7 @@ impl Daemon {
     /// Removes the namespaces of programs, and the routers, or leaves these to the next netvmd.
     pub(crate) fn end_routers(&self, closed: PortsClosed) {
         self.services.programs.remove_places();
-        self.services.routers.end(closed, self.purges.load(Ordering::Relaxed));
+        self.services.routers.end(closed, self.purges());
     }
 }
 

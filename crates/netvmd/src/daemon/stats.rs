@@ -230,6 +230,16 @@ impl Reclaims {
                 );
                 return events.push(EventKind::WakesMayWait, "", message);
             }
+            Notice::InterfacesNotKept { error: None } => {
+                return tracing::warn!(
+                    "the process that keeps containers' interfaces for the next netvmd had ended, and is started again"
+                );
+            }
+            Notice::InterfacesNotKept { error: Some(error) } => {
+                return tracing::warn!(
+                    "containers lose their interfaces when netvmd ends, as the process that keeps them does not work: {error}"
+                );
+            }
             Notice::OutOfFiles => {
                 let message = "no file descriptor is free: connections of guests are closed at once, and others may fail (raise \
                                the limit of open files: LimitNOFILE= of netvmd's unit, or `ulimit -n`)";

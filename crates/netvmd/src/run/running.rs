@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use netvm_api::EventKind;
-use netvm_engine::{Engine, keep_cards_in};
+use netvm_engine::{Engine, close_left_interfaces, keep_cards_in};
 use netvm_fd_store::Store;
 use netvm_model::{Host, NfStart};
 use netvm_wire::MacAddr;
@@ -41,6 +41,7 @@ pub(super) struct RunningDaemon {
     thread: EngineThread,
     flows: FlowExport,
     connections: ConnectionLog,
+    store: Arc<Store>,
     run_dir: RunDir,
 }
 
@@ -54,7 +55,8 @@ impl RunningDaemon {
         configuration: Configuration,
         first: &Host,
     ) -> Result<Self, DaemonError> {
-        keep_cards_in(store_in(run_dir.path()));
+        let store = Arc::new(store_in(run_dir.path()));
+        keep_cards_in(Arc::clone(&store));
         let cores = allowed().map_err(DaemonError::of("cannot read the CPU affinity"))?;
         let confinement = Arc::new(Confinement::prepare()?);
         if first.nfs.iter().any(|nf| !matches!(nf.start, NfStart::External { .. })) {
@@ -67,6 +69,8 @@ impl RunningDaemon {
         let thread = EngineThread::start(first.engine.clone(), may_have_nics(), events, on_notice).await?;
         let engine = thread.handle();
         keep_numbers(engine, &configuration.options().state_dir()).await?;
+        let interfaces = Arc::clone(&store);
+        engine.call(move |engine| engine.keep_interfaces_in(interfaces)).await?;
         let flows = FlowExport::start(first.engine.flow_monitor.as_ref(), engine).await?;
         let connections = ConnectionLog::start(&first.engine.connections, engine)
             .map_err(DaemonError::of("cannot start the threads of the log of connections"))?;
@@ -81,7 +85,7 @@ impl RunningDaemon {
         let services = Services { supervisor, attach, machines, routers, programs };
         let statistics = Statistics::start(engine, reclaims, flows.view(), connections.events()).await?;
         let daemon = Arc::new(Daemon::new(engine.clone(), configuration, services, statistics));
-        Ok(Self { daemon, thread, flows, connections, run_dir })
+        Ok(Self { daemon, thread, flows, connections, store, run_dir })
     }
 
     /// Applies the first configuration, and serves the API until a signal or a client ends the daemon.
@@ -90,6 +94,10 @@ impl RunningDaemon {
     /// [`DaemonError`]; the API is not served any more, but all else still runs.
     pub(super) async fn serve(&mut self, first: &First, signals: &mut Signals) -> Result<(), DaemonError> {
         self.daemon.apply_first(first).await?;
+        let adopted = self.daemon.engine().call(|engine| engine.close_left_interfaces()).await?;
+        if adopted > 0 {
+            tracing::info!("took over {adopted} interfaces of containers from the netvmd before");
+        }
         self.daemon.audit().write_to(first.host.api.audit.as_ref());
         let socket = self.daemon.configuration().options().api_socket();
         let server = api::serve(Arc::clone(&self.daemon), &socket)?;
@@ -130,12 +138,15 @@ impl RunningDaemon {
 
     /// Stops everything.
     pub(super) async fn stop(self) {
-        let Self { daemon, thread, flows, connections, run_dir } = self;
+        let Self { daemon, thread, flows, connections, store, run_dir } = self;
         service::notify(service::STOPPING);
         // The engine closes its ports.
         let _expedited = daemon.routers().expedite(&[]);
         daemon.end_nfs().await;
         let closed = thread.stop();
+        if daemon.purges() {
+            close_left_interfaces(&store);
+        }
         flows.end(closed).await;
         connections.end(closed);
         daemon.end_routers(closed);
@@ -144,8 +155,8 @@ impl RunningDaemon {
     }
 }
 
-/// The process that keeps the files of guests' e1000 cards for the next netvmd: this program, with the command
-/// `keep-files`.
+/// The process that keeps the files of guests' e1000 cards and of containers' interfaces for the next netvmd: this
+/// program, with the command `keep-files`.
 fn store_in(run_dir: &Path) -> Store {
     let socket = run_dir.join("files.sock");
     // The same program even if its file was replaced.

@@ -165,6 +165,21 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// The process that keeps files for the next netvmd.
+    pub fn store(&self) -> Option<rustix::process::Pid> {
+        let socket = self.folder.run_dir().join("files.sock");
+        let is_store = |entry: &std::fs::DirEntry| {
+            let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            line.contains(&format!("keep-files\0{}", socket.display()))
+        };
+        let found = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).find(is_store)?;
+        rustix::process::Pid::from_raw(found.file_name().to_str()?.parse().ok()?)
+    }
+
+    pub fn kill_store(&self) {
+        rustix::process::kill_process(self.store().unwrap(), rustix::process::Signal::KILL).unwrap();
+    }
+
     pub fn api_socket(&self) -> PathBuf {
         self.folder.run_dir().join("api.sock")
     }

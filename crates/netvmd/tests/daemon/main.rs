@@ -6,6 +6,7 @@ mod apply;
 #[path = "../common/mod.rs"]
 mod common;
 mod flows;
+mod interfaces;
 mod nfs;
 mod openapi;
 mod process;

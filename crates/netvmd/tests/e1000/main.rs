@@ -22,7 +22,7 @@ use common::{ADAPTIVE, Daemon, Folder, engine};
 use firmware::Servers;
 use machine::{Boot, Guest};
 use netvm_api::{PortInfo, path};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 /// Bytes of a file that goes each way.
 const FILE_KIB: u32 = 8 << 10;
@@ -246,18 +246,6 @@ fn a_guest_with_its_own_driver_is_on_the_switch() {
     }
 }
 
-/// Kills the process that keeps the cards' files.
-fn kill_store(daemon: &Daemon) {
-    let socket = daemon.folder.run_dir().join("files.sock");
-    let is_store = |entry: &std::fs::DirEntry| {
-        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-        line.contains(&format!("keep-files\0{}", socket.display()))
-    };
-    let found = std::fs::read_dir("/proc").unwrap().map(Result::unwrap).find(is_store).unwrap();
-    let pid = found.file_name().to_str().unwrap().parse().unwrap();
-    rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-}
-
 #[test]
 fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
     if !are_possible() {
@@ -332,7 +320,7 @@ fn netvmd_starts_a_guest_with_both_cards_and_says_when_they_are_lost() {
     // QEMU does not connect to a new netvmd, which says so if nothing has kept the cards. One time in ten QEMU 11.1
     // aborts when its vfio-user server dies (its thread `IO vfio-user` gets SIGABRT). netvmd then starts the VM again.
     drop(shell);
-    kill_store(&daemon);
+    daemon.kill_store();
     daemon.signal(Signal::KILL);
     daemon.wait();
     daemon = Daemon::start_in(Arc::clone(&image.folder), &text);

@@ -6,14 +6,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netvm_netlink::{Requests, change_link, index_of, inside, set_up};
+use netvm_netlink::{Requests, change_link, index_of, inside, remove_link, set_up};
 use rustix::fs::fstatfs;
 
 use super::addressing::{Addressing, ManagedInterface, Namespace, id};
+use super::stale::Wanted;
+use crate::ifreq::device_of;
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
 
@@ -82,7 +84,9 @@ pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), Op
         LinkAttribute::NetNsFd(namespace.as_raw_fd()),
     ];
     message.attributes.extend(options.tap.mtu.map(|mtu| LinkAttribute::Mtu(mtu.into())));
-    change_link(&mut requests, index, message).map_err(fail("cannot move it into its network namespace"))?;
+    let wanted = Wanted { name, mac: options.mac, namespace: namespace.as_fd() };
+    let moved = wanted.give(|| change_link(&mut requests, index, message.clone()));
+    moved.map_err(fail("cannot move it into its network namespace"))?;
     let come_up = || -> io::Result<()> {
         let mut requests = Requests::open()?;
         let index = index_of(&mut requests, name)?;
@@ -92,6 +96,41 @@ pub fn open(options: &ContainerOptions) -> Result<(Opened, ManagedInterface), Op
     let is_up = inside(namespace.as_fd(), come_up).and_then(|result| result);
     is_up.map_err(fail("cannot bring it up in its network namespace"))?;
     Ok((opened, ManagedInterface::new(name.clone(), Some(identity), options.addressing.clone())))
+}
+
+/// Takes over an interface that another process has made by the same options and left: `queues` are its descriptors.
+/// `None` if the interface is not there any more, or is another one.
+#[must_use]
+pub fn adopt(options: &ContainerOptions, queues: Vec<OwnedFd>) -> Option<(Opened, ManagedInterface)> {
+    let (file, identity) = namespace_of(options).ok()?;
+    let wanted = id(&file.metadata().ok()?);
+    let is_there = |queue: &OwnedFd| is_in(queue.as_fd(), wanted).unwrap_or(false);
+    if !queues.iter().all(is_there) {
+        return None;
+    }
+    let opened = tap::adopt(&options.tap, queues)?;
+    let managed =
+        ManagedInterface::new(options.tap.interface.clone(), Some(identity), options.addressing.clone());
+    Some((opened, managed))
+}
+
+/// Whether the device of a queue is in the namespace with this device and inode number.
+pub(super) fn is_in(queue: BorrowedFd<'_>, namespace: (u64, u64)) -> io::Result<bool> {
+    Ok(id(&File::from(tap::namespace_of(queue)?).metadata()?) == namespace)
+}
+
+/// Removes the TAP device of a queue. Other descriptors of its queues are of no use then.
+///
+/// # Errors
+/// The kernel's error: the device is not there any more, for instance.
+pub fn remove(queue: impl AsFd) -> io::Result<()> {
+    let (namespace, name) = (tap::namespace_of(queue.as_fd())?, device_of(queue.as_fd())?.name());
+    let remove = || {
+        let mut requests = Requests::open()?;
+        let index = index_of(&mut requests, &name)?;
+        remove_link(&mut requests, index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?)
+    };
+    inside(namespace.as_fd(), remove)?
 }
 
 /// The namespace, which is not netvm's own.

@@ -8,6 +8,7 @@ pub mod host;
 mod link_events;
 mod listening;
 pub mod pair;
+mod stale;
 
 pub use addressing::{Addressing, LinkState, ManagedInterface};
 pub use link_events::{LinkEvent, LinkEvents};

@@ -18,16 +18,16 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netvm_netlink::{
-    Requests, Veth, by_name, change_link, give_number, index_of, inside, link_in, make_veth, nameless,
-    remove_link, set_up,
+    Requests, Veth, change_link, give_number, index_of, inside, link_in, make_veth, nameless, remove_link,
+    set_up,
 };
 
 use super::addressing::{Addressing, ManagedInterface, Namespace};
 use super::container::{ContainerOptions, namespace_of};
+use super::stale::Wanted;
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
 
@@ -36,9 +36,6 @@ const TAP_MTU: u16 = 65_521;
 /// The MTU of the outer end, unless that of the container is larger: the most with which a container may have XDP
 /// programs in its driver (Linux's `veth_xdp_set`), rounded down.
 const OUTER_MTU: u32 = 3400;
-/// How long an interface of an earlier process with the same MAC address may take to end, in steps.
-const STALE_STEPS: u32 = 100;
-const STALE_STEP: Duration = Duration::from_millis(10);
 
 /// The network namespace with the outer ends.
 #[derive(Debug)]
@@ -185,22 +182,12 @@ fn make(
         namespace.inside(|| tap::open(&tap_options)).map_err(fail("cannot enter netvm's namespace"))??;
     let tap = in_private(&|| present(&tap)).map_err(fail("cannot find its TAP device"))?;
     let veth = Veth { outer: &outer, inner: name, mac: Some(mac), mtu: options.mtu.map_or(1500, u32::from) };
-    let made = || match make_veth(&mut Requests::open()?, veth, file.as_fd()) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(0),
-        outcome => outcome.and_then(|()| present(&outer)),
+    let made = || {
+        make_veth(&mut Requests::open()?, veth, file.as_fd())?;
+        present(&outer)
     };
-    let mut index = in_private(&made).map_err(fail("cannot make a veth pair"))?;
-    for _ in 0..STALE_STEPS {
-        let is_stale = || is_stale(name, mac);
-        if index != 0 || !inside(file.as_fd(), is_stale).flatten().unwrap_or(false) {
-            break;
-        }
-        std::thread::sleep(STALE_STEP);
-        index = in_private(&made).map_err(fail("cannot make a veth pair"))?;
-    }
-    if index == 0 {
-        return Err(fail("cannot make a veth pair")(io::Error::from_raw_os_error(libc::EEXIST)));
-    }
+    let wanted = Wanted { name, mac, namespace: file.as_fd() };
+    let index = wanted.give(|| in_private(&made)).map_err(fail("cannot make a veth pair"))?;
     let pair = Pair { namespace: Arc::clone(namespace), outer: index, tap, mtu: Cell::new(veth.mtu) };
     pair.follow_mtu(veth.mtu).map_err(fail("cannot set the MTU of the other end of its pair"))?;
     in_private(&|| bring_up(index)).map_err(fail("cannot bring up the other end of its pair"))?;
@@ -226,11 +213,4 @@ fn bring_up(index: u32) -> io::Result<u32> {
     change_link(&mut requests, index, message)?;
     set_up(&mut requests, index, true)?;
     Ok(index)
-}
-
-/// Whether an interface of this name has this MAC address: that of an earlier netvmd, which the kernel is removing.
-fn is_stale(name: &str, mac: [u8; 6]) -> io::Result<bool> {
-    let link = by_name(&mut Requests::open()?, name)?;
-    // What has gone meanwhile was stale, too.
-    Ok(link.is_none_or(|link| link.attributes.contains(&LinkAttribute::Address(mac.to_vec()))))
 }

@@ -11,6 +11,7 @@ use netvm_model::PortConfig;
 use netvm_vnet::LinkEvent;
 
 use super::device::Device;
+use super::kept::InterfaceStore;
 use crate::ids::WorkerId;
 use crate::kernel_flows::{FastEnd, KernelFlows};
 use crate::memory::Memory;
@@ -96,6 +97,9 @@ pub(crate) trait Control: Send {
         None
     }
 
+    /// Keeps its interface for the next netvmd again, after the process has ended that did.
+    fn keep_again(&mut self, _store: &InterfaceStore) {}
+
     /// Closes a port for good, after all workers have returned its queues. Returns a fault that was not reported yet.
     fn close(self: Box<Self>) -> Option<String> {
         None
@@ -147,6 +151,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) workers: Vec<WorkerId>,
     /// For ports with a fast path.
     pub(crate) kernel_flows: &'a KernelFlows,
+    /// Keeps interfaces for the next netvmd.
+    pub(crate) store: &'a InterfaceStore,
 }
 
 impl Opening<'_> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use netvm_model::ContainerConfig;
+use netvm_model::{ContainerConfig, FastPath};
 use netvm_vnet::{ContainerOptions, LinkEvent, ManagedInterface, TapOptions, Watch, container, pair};
 
 use super::device::SentOffloads;
@@ -13,6 +13,7 @@ use super::{FAST, accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, OpenProblem, Opened, Opening, PortMode,
 };
+use crate::interface::kept::{InterfaceStore, Kept};
 use crate::kernel_flows::{FastEnd, FastPort};
 
 /// The control side.
@@ -26,6 +27,7 @@ struct Container {
     fast: Option<FastPort>,
     /// Why it has no fast path, although it is to have one.
     note: Option<String>,
+    kept: Kept,
 }
 
 impl Container {
@@ -75,6 +77,15 @@ impl Control for Container {
     fn notes(&self) -> Vec<String> {
         self.note.iter().cloned().collect()
     }
+
+    fn keep_again(&mut self, store: &InterfaceStore) {
+        self.kept.keep_again(store);
+    }
+
+    fn close(self: Box<Self>) -> Option<String> {
+        self.kept.end();
+        None
+    }
 }
 
 pub(in crate::interface) fn open(
@@ -87,17 +98,37 @@ pub(in crate::interface) fn open(
         mac: config.own_mac().0,
         addressing: addressing(&config.addresses, &config.gateways),
     };
+    let record = format!("{options:?}, fast path {:?}", config.fast_path);
+    let (mut kept, mut left) = opening.store.open(config.name_with_namespace(), record);
+    let mut is_adopted = false;
+    if config.fast_path != FastPath::Off
+        && let Some([queue, ..]) = left.take().as_deref()
+    {
+        // If this fails, it ends with its last queue.
+        let _ = container::remove(queue);
+    }
     let paired = |namespace: &Arc<_>| pair::open(&options, namespace);
-    let managed = Managed::open(opening, config.fast_path, paired, || container::open(&options))?;
+    let plain = || match left.take().and_then(|queues| container::adopt(&options, queues)) {
+        Some(adopted) => {
+            is_adopted = true;
+            opening.store.note_adopted();
+            Ok(adopted)
+        }
+        None => container::open(&options),
+    };
+    let managed = Managed::open(opening, config.fast_path, paired, plain)?;
     let note = managed.note(config.fast_path);
     let Managed { opened, interface: managed, fast, why_not } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
+    if fast.is_none() {
+        kept.keep(&opened.queues, is_adopted);
+    }
     let sent = SentOffloads::new(accepts(opened.offloads));
     let (queues, mut driver) = devices(opening, opened, &sent, "TAP");
     if fast.is_some() {
         driver.push_str(FAST);
     }
     follow(fast.as_ref(), &managed);
-    let control = Container { name: config.name_with_namespace(), watch, managed, fast, note };
+    let control = Container { name: config.name_with_namespace(), watch, managed, fast, note, kept };
     Ok(Opened::new(queues, PortMode::of(driver, why_not), control))
 }

@@ -25,7 +25,7 @@ use super::placement::load::Loads;
 use super::workers::Workers;
 use crate::counters::QueueCounters;
 use crate::ids::{GroupId, MemoryId, PortId, WorkerId};
-use crate::interface::{Control, OpenError, OpenProblem, PortMode};
+use crate::interface::{Control, InterfaceStore, OpenError, OpenProblem, PortMode};
 use crate::kernel_flows::{FastEnd, KernelFlows, Shared};
 use crate::memory::Memory;
 use crate::policy::Policy;
@@ -43,6 +43,8 @@ pub(crate) struct Ports {
     balance: Balance,
     /// The kernel's flow table, once a port has a fast path.
     kernel_flows: KernelFlows,
+    /// Keeps interfaces for the next netvmd.
+    store: InterfaceStore,
 }
 
 /// A configuration and its compiled rules.
@@ -80,7 +82,18 @@ impl Ports {
             loads: Loads::default(),
             balance: Balance::default(),
             kernel_flows: KernelFlows::default(),
+            store: InterfaceStore::default(),
         }
+    }
+
+    /// Keeps interfaces of ports that open from now on.
+    pub(crate) fn set_store(&mut self, store: InterfaceStore) {
+        self.store = store;
+    }
+
+    /// Where interfaces are kept.
+    pub(crate) const fn store(&self) -> &InterfaceStore {
+        &self.store
     }
 
     /// Measures loads, moves a queue if a worker is overloaded, and reports faults.
@@ -88,6 +101,10 @@ impl Ports {
         let counters = context.workers.iter().map(|worker| &*worker.counters);
         if self.loads.measure(&self.placement, counters, Instant::now()) {
             self.relieve_workers(context);
+        }
+        if let Some(error) = self.store.check(Instant::now()) {
+            self.open.values_mut().for_each(|port| port.control.keep_again(&self.store));
+            context.notices.push(Notice::InterfacesNotKept { error });
         }
         for (id, state) in &mut self.open {
             if let Some(fault) = state.control.new_fault() {

@@ -68,8 +68,8 @@ impl Ports {
         let buffers = memories.first().map_or(0, |memory| memory.region().geometry().buffers);
         let xsk = target.xsk.memory(target.host, config, buffers);
         let workers = self.placement.workers_of(config.id).to_vec();
-        let kernel_flows = &self.kernel_flows;
-        let opening = Opening { eal: context.memory.eal(), config, memories, workers, kernel_flows };
+        let Self { kernel_flows, store, .. } = &*self;
+        let opening = Opening { eal: context.memory.eal(), config, memories, workers, kernel_flows, store };
         let (mut state, mut queues) = open(&opening, xsk)?;
         if let (Some(shaper), Some((_, queue))) = (new_shaper(config)?, queues.first_mut()) {
             state.queues = shaper.counters();
