@@ -27,6 +27,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
     parser.add_argument("--seed", type=int, help="seed of the random order [default: the file's]")
     parser.add_argument("--replications", type=int, metavar="N", help="runs of each combination [default: the file's]")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value of a variable, such as accel=kvm")
     parser.add_argument("--out", type=Path, help="folder of the results [default: target/studies/NAME]")
     parser.add_argument("--report", action="store_true", help="measure nothing, write the report of what is there")
     parser.add_argument("--list", action="store_true", help="print the combinations and exclusions, measure nothing")
@@ -38,6 +39,18 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 def find(name: str) -> Path:
     """The file of a study."""
     return Path(name) if name.endswith(".toml") else ROOT / "studies" / f"{name}.toml"
+
+
+def change(study: model.Study, settings: list[str]) -> model.Study:
+    """The study with other values of variables, each NAME=VALUE."""
+    variables = dict(study.variables)
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in variables or not value:
+            known = ", ".join(f"{name}={value}" for name, value in study.variables.items()) or "none"
+            raise StudyError(f"--set {setting}: give NAME=VALUE of a variable of the study: there are {known}")
+        variables[name] = value
+    return dataclasses.replace(study, variables=variables)
 
 
 def print_design(study: model.Study, seed: int) -> None:
@@ -59,6 +72,7 @@ def main(given: list[str] | None = None) -> int:
         if args.replications < 1:
             raise StudyError(f"--replications {args.replications}: write 1 or more")
         study = dataclasses.replace(study, replications=args.replications)
+    study = change(study, args.set)
     seed = study.seed if args.seed is None else args.seed
     if args.packages:
         print("\n".join(study.packages))
@@ -74,7 +88,7 @@ def main(given: list[str] | None = None) -> int:
     failures = 0
     if not args.report:
         runs = design.runs(study, seed)
-        done = results.start(identity(study, seed, args.form), environment.inspect(ROOT), args.resume)
+        done = results.start(identity(study, seed, args.form, args.set), environment.inspect(ROOT), args.resume)
         takes = f" (about {runner.duration(forms.estimate(study))})" if study.takes else ""
         print(f"{study.title}: {len(runs)} runs{takes}, {len(done)} done, seed {seed}, results in {folder}", file=sys.stderr)
         failures = runner.run_all(study, runs, results, args.programs, done)

@@ -27,8 +27,8 @@ study() {
     if [[ " $* " != *" --list "* && " $* " != *" --report "* ]]; then
         if ((${#programs[@]} > 0)); then
             setup >&2
-            # One of its platforms has an e1000 card; a quick run has no guests.
-            if [[ $1 == capture && " $* " != *" --quick "* ]]; then
+            # Guests with e1000 cards; a quick or short run of `capture` has none.
+            if [[ $1 == e1000 || ($1 == capture && " $* " != *" --quick "* && " $* " != *" --short "*) ]]; then
                 setup_guests >&2 || die "guests with e1000 cards need a QEMU of 10.1 or later"
             fi
             if [[ $profile == demo ]]; then build_demo "${programs[@]}" >&2; else build "$profile" "${programs[@]}" >&2; fi

@@ -2,6 +2,9 @@
 //! The command line.
 
 mod conn;
+mod e1000;
+#[cfg(test)]
+mod studies;
 mod switching;
 
 use std::path::PathBuf;
@@ -10,8 +13,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use conn::ConnArgs;
+pub use e1000::{E1000Args, Load};
 pub use switching::{SwitchKind, SwitchingArgs};
 
+use crate::cases::guests::e1000::CardArgs;
 use crate::compare::CompareArgs;
 use crate::error::BenchError;
 use crate::machine::{Cores, allowed_cores};
@@ -86,6 +91,8 @@ pub enum Bench {
     Chains(ChainsArgs),
     /// Packets from guest to guest, through one of several switches (`./dev study snich-switching`)
     Switching(SwitchingArgs),
+    /// TCP, UDP and raw packets through a guest's network card, in one direction (`./dev study e1000`)
+    Card(CardArgs),
     /// Packets through virtual routers, at rates from standard input (`./dev study routers`)
     Routers(RoutersArgs),
     /// Run as an NF of a benchmark
@@ -257,30 +264,6 @@ pub struct VhostArgs {
     pub rings: Rings,
 }
 
-/// Options of `e1000`.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct E1000Args {
-    /// Common options.
-    #[command(flatten)]
-    pub bench: BenchArgs,
-    /// Frame sizes in bytes, FCS included
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(64..=1518),
-          default_value = "64,1500")]
-    pub sizes: Vec<u16>,
-    /// Loads offered to a receiving guest, as multiples of its capacity
-    #[arg(long, value_delimiter = ',', value_parser = load, default_value = "0.1,0.5,1,2,5,20")]
-    pub loads: Vec<Load>,
-    /// Cases whose names contain one of these, such as `e1000-csb` or `-rx` [default: all]
-    #[arg(long, value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// Virtual processors of each guest
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub cpus: u16,
-    /// Leave out the changed driver (send combining, CSB), which is built for Linux 6.1
-    #[arg(long)]
-    pub stock_driver: bool,
-}
-
 /// Checks that the kernel has this congestion control.
 fn congestion(name: &str) -> Result<String, String> {
     const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -289,27 +272,6 @@ fn congestion(name: &str) -> Result<String, String> {
         Ok(name.to_owned())
     } else {
         Err(format!("this kernel has {}; load the module tcp_{name} if there is one", available.trim()))
-    }
-}
-
-/// A multiple of a guest's capacity, in hundredths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load(u32);
-
-impl Load {
-    /// The multiple.
-    pub fn factor(self) -> f64 {
-        f64::from(self.0) / 100.0
-    }
-}
-
-/// Parses a multiple of a guest's capacity.
-fn load(text: &str) -> Result<Load, String> {
-    let load: f64 = text.parse().map_err(|_| format!("{text} is not a number"))?;
-    if (0.01..=1000.0).contains(&load) {
-        Ok(Load((load * 100.0).round() as u32))
-    } else {
-        Err("it must be from 0.01 to 1000".to_owned())
     }
 }
 

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Bench::Receive(args) => studies::receive::measure(&args),
         Bench::Chains(args) => studies::chains::measure(&args),
         Bench::Switching(args) => cases::guests::switching::measure(&args),
+        Bench::Card(args) => cases::guests::e1000::measure_card(&args),
         Bench::Routers(args) => studies::routers::measure(&args),
         Bench::Nf(spec) => nf::run(&spec),
         Bench::RingPeer(spec) => peers::ring::run(&spec),

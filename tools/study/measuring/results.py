@@ -76,7 +76,9 @@ class Results:
 
     def append_trials(self, run: Run, measured: Measurement) -> None:
         """Writes the trials of a search to trials.csv, a line for each."""
-        path, trials = self.folder / "trials.csv", measured.get(LIST, [])
+        path, trials = self.folder / "trials.csv", measured.get(LIST)
+        if not trials:
+            return
         with path.open("a", encoding="utf-8") as file:
             lines = csv.writer(file, lineterminator="\n")
             for index, trial in enumerate(trials, 1):
@@ -94,7 +96,8 @@ class Results:
             os.fsync(file.fileno())
 
 
-def identity(study: Study, seed: int, form: str) -> dict[str, str]:
+def identity(study: Study, seed: int, form: str, settings: Sequence[str] = ()) -> dict[str, str]:
     """What must be equal for results to belong together."""
     text = study.path.read_bytes()
-    return {"study file": hashlib.sha256(text).hexdigest()[:16], "seed": str(seed), "length": form}
+    found = {"study file": hashlib.sha256(text).hexdigest()[:16], "seed": str(seed), "length": form}
+    return found | ({"settings": ", ".join(settings)} if settings else {})

@@ -208,7 +208,7 @@ def boxes_figure(study: Study, table: pd.DataFrame, response: Response) -> Figur
         if response.scale == "log" and (none := zeros(group)):
             axis.annotate(f"0 in {none} of {len(group)}", (0, row), xycoords=("axes fraction", "data"), fontsize=6, va="center")
     axis.set_xlabel(label(response))
-    axis.set_ylabel(" · ".join(axis_label(study.factor(name)) for name in names))
+    axis.set_ylabel(factors_label(study, names, len(groups)))
     scale(axis, response, "x")
     return figure
 
@@ -225,7 +225,7 @@ def losses(study: Study, shares: LostShares) -> str:
         axis.set_yticks(range(len(rows)), [" · ".join(key) for key in shares.by_combination], fontsize=7)
         axis.set_ylim(len(rows) - 0.4, -0.6)
         axis.set_xlabel("lost packets [share of the packets offered]")
-        axis.set_ylabel(" · ".join(axis_label(factor) for factor in study.factors))
+        axis.set_ylabel(factors_label(study, [factor.name for factor in study.factors], len(rows)))
         axis.legend(title="place", fontsize=7, title_fontsize=8)
         return svg(figure, "lost-by-place")
 
@@ -233,6 +233,11 @@ def losses(study: Study, shares: LostShares) -> str:
 def wrapped(words: str, width: int = 48) -> str:
     """A text in lines of at most `width` characters."""
     return "\n".join(textwrap.wrap(words, width))
+
+
+def factors_label(study: Study, names: list[str], rows: int) -> str:
+    """The factors of a figure of all combinations with their units, in lines as long as it is high."""
+    return wrapped(" · ".join(axis_label(study.factor(name)) for name in names), max(24, 3 * rows))
 
 
 def axis_label(factor: Factor) -> str:

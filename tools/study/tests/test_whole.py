@@ -210,6 +210,18 @@ for line in sys.stdin:
         self.run_study()
         self.assertIn("lost at 'nic', which losses.places lacks", self.rows()[0]["error"])
 
+    def test_variables_are_set(self) -> None:
+        text = STUDY.replace('"{method}"]', '"{method}", "{times}"]\nvariables = { times = 2 }').replace("PYTHON", sys.executable)
+        program = "import json, sys; print(json.dumps(dict(rate=int(sys.argv[3]))))"
+        (self.folder / "small.toml").write_text(text.replace("PROGRAM", program), encoding="utf-8")
+        self.run_study("--replications", "1", "--set", "times=7")
+        self.assertEqual({row["rate"] for row in self.rows()}, {"7"})
+        self.assertIn("with times = 7", (self.out / "report.html").read_text(encoding="utf-8"))
+        with self.assertRaisesRegex(StudyError, "another settings"):
+            self.run_study("--replications", "1", "--set", "times=8", "--resume")
+        with self.assertRaisesRegex(StudyError, "--set time=8: give NAME=VALUE .* there are times=2"):
+            self.run_study("--set", "time=8")
+
     def test_units_are_on_the_axes(self) -> None:
         path = self.folder / "small.toml"
         path.write_text(path.read_text(encoding="utf-8").replace("levels = [64, 1518]", 'levels = [64, 1518]\nunit = "bytes"'), encoding="utf-8")

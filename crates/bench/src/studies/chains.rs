@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netvm_engine::{LatencyView, Span};
+use netvm_engine::{DropReason, LatencyView, Span};
 use netvm_model::{Idle, Output, PortKind, RoleId, SourceConfig};
 use netvm_region::NfCounter;
+use serde::Serialize;
 
 use super::receive::two_cores;
-use super::trial::{TrialArgs, print};
+use super::trial::{Drops, Place as LostAt, TrialArgs, print};
 use crate::error::BenchError;
 use crate::measure::window::Window;
 use crate::setup::guest::{self, Guest, NfImage, Processor, beside, pinned};
@@ -148,7 +149,25 @@ pub fn measure(args: &ChainsArgs) -> Result<(), BenchError> {
     // The guests' folders must outlive the guests.
     drop(rig);
     drop(guests);
-    print(&result)
+    print(&Outcome { fields: result, sent_packets: window.received(), drops: drops(&window) })
+}
+
+/// A result as it is printed.
+#[derive(Serialize)]
+struct Outcome {
+    #[serde(flatten)]
+    fields: Fields,
+    sent_packets: u64,
+    drops: Drops,
+}
+
+/// Packets that were lost, by place: an NF's ring or a later one of its chain was full, or the engine for other reasons.
+fn drops(window: &Window) -> Drops {
+    let nf = window.dropped(DropReason::ChainFull);
+    let mut drops =
+        Drops::from([(LostAt::Nf, nf), (LostAt::Engine, window.dropped_in_all().saturating_sub(nf))]);
+    drops.retain(|_, count| *count > 0);
+    drops
 }
 
 fn role(n: u8) -> String {

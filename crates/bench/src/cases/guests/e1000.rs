@@ -24,12 +24,16 @@ mod card;
 mod guest;
 mod receive;
 mod send;
+mod study;
 
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
 use netvm_model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
+use netvm_vm::Accel;
+
+pub use study::{CardArgs, measure as measure_card};
 
 use crate::cli::E1000Args;
 use crate::error::BenchError;
@@ -41,7 +45,7 @@ use crate::setup::layout::{Layout, paced};
 use crate::setup::network;
 use crate::setup::rig::Rig;
 use card::{Card, Driver, GuestCard, Nic};
-use guest::{Guest, Image};
+use guest::{Guest, Image, ImageParts};
 use receive::{Capacity, Offered, Received};
 
 const FCS: u16 = 4;
@@ -62,7 +66,12 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
     let goes_to_guest = |nic: &Nic| args.sizes.iter().any(|size| is_wanted(&to_guest(*nic, *size)));
     let guests = 1 + usize::from(nics.iter().any(goes_to_guest));
     // Outside the namespace, because the script may have to download the guest's kernel.
-    let image = Image::make(args.cpus, !args.stock_driver)?;
+    let image = Image::make(ImageParts {
+        cpus: args.cpus,
+        accel: Accel::Tcg,
+        has_changed_driver: !args.stock_driver,
+        cards: Card::ALL.to_vec(),
+    })?;
     network::enter()?;
     let bench = RefCell::new(Bench::start(&image, cores, guests)?);
     let bench = &bench;

@@ -24,23 +24,34 @@ pub struct Image {
     folder: tempfile::TempDir,
     qemu: PathBuf,
     version: Version,
+    parts: ImageParts,
+}
+
+/// What guests have.
+pub struct ImageParts {
     /// Virtual processors of a guest.
-    cpus: u16,
+    pub cpus: u16,
+    /// How QEMU runs them.
+    pub accel: Accel,
+    /// Whether they have the changed e1000 driver (send combining, CSB), too.
+    pub has_changed_driver: bool,
+    /// The cards of each.
+    pub cards: Vec<Card>,
 }
 
 impl Image {
-    /// Makes the image, for guests with `cpus` virtual processors.
+    /// Makes the image.
     ///
     /// # Errors
     /// [`BenchError::Guest`] if no QEMU supports netvm's cards, or the image cannot be made.
-    pub fn make(cpus: u16, with_changed_driver: bool) -> Result<Self, BenchError> {
+    pub fn make(parts: ImageParts) -> Result<Self, BenchError> {
         let qemu = vfio_user_client()?;
         let version = version_of(&qemu)?;
         let program = beside("netvm-bench-packet", "netvm-bench")?;
         let mut file = program.as_os_str().to_owned();
         file.push(":bin/netvm-bench-packet");
         let mut words: Vec<std::ffi::OsString> = vec!["--drivers".into(), "--file".into(), file];
-        if with_changed_driver {
+        if parts.has_changed_driver {
             words.push("--e1000-csb".into());
         }
         for module in ["e1000", "e1000e", "virtio_pci", "virtio_net"] {
@@ -51,7 +62,7 @@ impl Image {
                      exec netvm-bench-packet";
         words.extend(["busybox", "sh", "-c", start].map(Into::into));
         let words: Vec<_> = words.iter().map(std::ffi::OsString::as_os_str).collect();
-        Ok(Self { folder: make_image(&program, &words)?, qemu, version, cpus })
+        Ok(Self { folder: make_image(&program, &words)?, qemu, version, parts })
     }
 
     /// The folder of its files and sockets.
@@ -76,11 +87,17 @@ impl Image {
         let machine = Machine {
             name: "netvm-bench".to_owned(),
             memory: MEMORY,
-            cpus: self.cpus,
+            cpus: self.parts.cpus,
             node: None,
-            accel: Accel::Tcg,
+            accel: self.parts.accel,
             boot,
-            cards: Card::NETVM.map(|card| self.card(GuestCard { guest, card })).to_vec(),
+            cards: self
+                .parts
+                .cards
+                .iter()
+                .filter(|card| card.is_netvm())
+                .map(|card| self.card(GuestCard { guest, card: *card }))
+                .collect(),
         };
         let mut arguments = machine.arguments(self.version, Sockets::Terminal { qmp: None });
         let mut pair = |key: &str, value: String| arguments.extend([key.into(), value.into()]);
@@ -88,6 +105,9 @@ impl Image {
         for (card, model) in
             [(Card::QemuE1000e, "e1000e"), (Card::QemuVirtio, "virtio-net-pci"), (Card::QemuE1000, "e1000")]
         {
+            if !self.parts.cards.contains(&card) {
+                continue;
+            }
             let guest_card = GuestCard { guest, card };
             let (name, tap) = (card.name(), guest_card.tap().unwrap_or_default());
             pair("-netdev", format!("tap,id={name},ifname={tap},script=no,downscript=no,vhost=off"));
@@ -151,12 +171,21 @@ impl Guest {
     /// # Errors
     /// [`BenchError::Guest`].
     pub fn start(image: &Image, number: usize, rig: &mut Rig) -> Result<Self, BenchError> {
-        let starting = || BenchError::system(format!("cannot start {}", image.qemu.display()));
         let mut command = Command::new(&image.qemu);
-        command.args(image.arguments(number)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(starting())?;
+        command.args(image.arguments(number));
+        Self::run(command, rig)
+    }
+
+    /// Runs the guests' program, or QEMU with one, and waits until it reads commands.
+    ///
+    /// # Errors
+    /// [`BenchError::Guest`].
+    pub fn run(mut command: Command, rig: &mut Rig) -> Result<Self, BenchError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let what = format!("cannot start {}", command.get_program().display());
+        let mut child = command.spawn().map_err(BenchError::system(what))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(BenchError::Guest { problem: "QEMU has no standard streams".to_owned() });
+            return Err(BenchError::Guest { problem: "it has no standard streams".to_owned() });
         };
         let (sender, lines) = channel();
         let read = move || {

@@ -12,6 +12,10 @@
 //!                                   -> received PACKETS in MICROS, dropped PACKETS (because the socket was full)
 //! driver FILE [PARAMETER]...        replaces the e1000 driver that is loaded      -> driver FILE works
 //! ```
+//!
+//! `sockets.rs` has those of TCP and UDP. On the host the program is the guest's peer (`./dev study e1000`).
+
+mod sockets;
 
 use std::ffi::CString;
 use std::io::{self, BufRead};
@@ -54,7 +58,7 @@ fn handle(line: &str) -> io::Result<String> {
         }
         ["driver", file, parameters @ ..] => load_driver(file, &parameters.join(" ")),
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
-        _ => Err(io::Error::other("unknown command")),
+        words => sockets::handle(words).unwrap_or_else(|| Err(io::Error::other("unknown command"))),
     }
 }
 
@@ -250,7 +254,7 @@ fn bind_to(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Sets an option of a socket, by level and name.
-fn option<T>(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+fn option<T>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     // SAFETY: the value outlives the call, and the size is right.
     check(unsafe {
         let size = size_of::<T>() as u32;
