@@ -31,6 +31,9 @@ def sources(folder, target, is_lib):
     programs = {folder / "src" / "main.rs", *(folder / "src" / "bin").glob("*.rs")}
     if is_lib:
         return files - programs
+    own = folder / "src" / "bin" / target["name"]
+    if own.is_dir():
+        return set(own.rglob("*.rs"))
     path = folder / target.get("path", f"src/bin/{target['name']}.rs")
     alone = path.name == "main.rs" and not (folder / "src" / "lib.rs").exists()
     return files - (programs - {path}) if alone else {path}

@@ -161,7 +161,8 @@ struct Outcome {
     drops: Drops,
 }
 
-/// Packets that were lost, by place: an NF's ring or a later one of its chain was full, or the engine for other reasons.
+/// Packets that were lost, by place: an NF's ring or a later one of its chain was full, or the engine had other
+/// reasons.
 fn drops(window: &Window) -> Drops {
     let nf = window.dropped(DropReason::ChainFull);
     let mut drops =

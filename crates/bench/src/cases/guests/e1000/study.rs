@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `card`: TCP, UDP and raw packets through one network card of a guest, in one direction (Rizzo, Lettieri and Maffione,
-//! section 4; figures 4, 6 to 9 and 11).
+//! `card`: TCP, UDP and raw packets through one network card of a guest, in one direction (Rizzo, Lettieri and
+//! Maffione, section 4; figures 4, 6 to 9 and 11).
 //!
 //! ```text
 //!  to-host, from-host   guest ── card ── netvm ── TAP ── this namespace      card: netvm's e1000, e1000e or vhost-user
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Both ends run `netvm-bench-packet`, whose commands are those of netperf's tests: UDP of 8 and 1460 bytes, TCP with
-//! writes of 1460 bytes (`tcp`) and 16 KB (`tcpw`), and TCP request-response (`tcprr`); `pktgen` sends frames of 64 bytes
-//! by AF_PACKET, past the stack. All rates are the receiver's.
+//! writes of 1460 bytes (`tcp`) and 16 KB (`tcpw`), and TCP request-response (`tcprr`); `pktgen` sends frames of 64
+//! bytes by AF_PACKET, past the stack. All rates are the receiver's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -157,17 +157,17 @@ impl<'a> Pair<'a> {
         let cards: Vec<_> =
             (0..args.guests()).map(|guest| GuestCard { guest, card: args.nic.card }).collect();
         let host_end = network::interface(HOST_END);
-        let taps: Vec<String> = cards.iter().filter_map(|card| card.tap()).collect();
-        for tap in &taps {
-            ip(&["tuntap", "add", tap, "mode", "tap"])?;
-            ip(&["link", "set", tap, "up"])?;
+        let devices: Vec<String> = cards.iter().filter_map(|card| card.tap()).collect();
+        for device in &devices {
+            ip(&["tuntap", "add", device, "mode", "tap"])?;
+            ip(&["link", "set", device, "up"])?;
         }
-        if taps.len() > 1 {
+        if devices.len() > 1 {
             let bridge = network::interface(BRIDGE);
             ip(&["link", "add", &bridge, "type", "bridge"])?;
             ip(&["link", "set", &bridge, "up"])?;
-            for tap in &taps {
-                ip(&["link", "set", tap, "master", &bridge])?;
+            for device in &devices {
+                ip(&["link", "set", device, "master", &bridge])?;
             }
         }
         let mut rig = Rig::start(&host(image.folder(), core, &cards, &host_end), &[])?;
@@ -178,7 +178,7 @@ impl<'a> Pair<'a> {
         let mut macs = cards.iter().map(|card| card.mac().to_string()).collect::<Vec<_>>();
         if args.way != Way::Guests {
             programs.push(Guest::run(Command::new(beside("netvm-bench-packet", "netvm-bench")?), &mut rig)?);
-            let end = taps.first().unwrap_or(&host_end);
+            let end = devices.first().unwrap_or(&host_end);
             let path = format!("/sys/class/net/{end}/address");
             let mac = std::fs::read_to_string(&path).map_err(BenchError::system(path))?;
             macs.push(mac.trim().to_owned());
@@ -304,8 +304,8 @@ fn per_second(answer: &str) -> Result<f64, BenchError> {
     }
 }
 
-/// The configuration: netvm's cards with their sockets in `folder`, the first one and the second one, or the host's end,
-/// connected.
+/// The configuration: netvm's cards with their sockets in `folder`, the first one and the second one, or the host's
+/// end, connected.
 fn host(folder: &Path, core: u32, cards: &[GuestCard], host_end: &str) -> netvm_model::Host {
     let mut layout = Layout::new(core, Idle::Adaptive);
     let mut ports = Vec::new();
