@@ -2,7 +2,7 @@
 //! Links: programs attached to interfaces.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::c_int;
 
@@ -11,6 +11,7 @@ use crate::sys::{bpf, bpf_fd};
 
 // Commands of `enum bpf_cmd`.
 const LINK_CREATE: c_int = 28;
+const LINK_UPDATE: c_int = 29;
 const LINK_DETACH: c_int = 34;
 
 /// Where a program is attached.
@@ -35,9 +36,12 @@ impl Attach {
     }
 }
 
-/// An attached program. Dropping it detaches the program.
+/// An attached program. Dropping it detaches the program, unless it is left to others.
 #[derive(Debug)]
-pub struct Link(OwnedFd);
+pub struct Link {
+    fd: OwnedFd,
+    is_left: bool,
+}
 
 impl Link {
     /// Attaches to an interface in the calling thread's network namespace.
@@ -60,13 +64,50 @@ impl Link {
             flags,
         };
         // SAFETY: the attributes of BPF_LINK_CREATE, without addresses or padding; it returns a descriptor.
-        unsafe { bpf_fd(LINK_CREATE, &attributes) }.map(Self)
+        unsafe { bpf_fd(LINK_CREATE, &attributes) }.map(|fd| Self { fd, is_left: false })
+    }
+
+    /// A link that another process has left, with another program in place of the one that it had, at once.
+    ///
+    /// # Errors
+    /// The kernel's error: `ENOLINK` if the interface has gone, for instance.
+    pub fn adopt(fd: OwnedFd, program: &Program) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            link_fd: u32,
+            new_prog_fd: u32,
+            flags: u32,
+            old_prog_fd: u32,
+        }
+        let attributes = Attributes {
+            link_fd: fd.as_raw_fd().unsigned_abs(),
+            new_prog_fd: program.as_fd().as_raw_fd().unsigned_abs(),
+            flags: 0,
+            old_prog_fd: 0,
+        };
+        // SAFETY: the attributes of BPF_LINK_UPDATE, without addresses or padding.
+        unsafe { bpf(LINK_UPDATE, &attributes) }?;
+        Ok(Self { fd, is_left: false })
+    }
+
+    /// Has the program stay attached when this is dropped, as long as another process has the descriptor.
+    pub const fn leave(&mut self) {
+        self.is_left = true;
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let link = self.0.as_raw_fd().unsigned_abs();
+        if self.is_left {
+            return;
+        }
+        let link = self.fd.as_raw_fd().unsigned_abs();
         // Closing the descriptor is not enough, as a process forked meanwhile may have a copy of it.
         // SAFETY: the attributes of BPF_LINK_DETACH: the link's descriptor.
         let _ = unsafe { bpf(LINK_DETACH, &link) };

@@ -11,6 +11,7 @@ mod drop_reason;
 mod ids;
 mod inflight;
 mod interface;
+mod kept;
 mod kernel_flows;
 mod limits;
 mod link;
@@ -32,7 +33,8 @@ pub use drop_reason::{DropReason, Violation};
 pub use ids::{
     CaptureId, ChainId, GroupId, InstanceId, LinkId, MemoryId, NfThreadId, PortId, RoleId, TraceId, WorkerId,
 };
-pub use interface::{InterfaceState, InterfaceView, OpenError, close_left_interfaces, note_kvm};
+pub use interface::{InterfaceState, InterfaceView, OpenError, note_kvm};
+pub use kept::close_left_interfaces;
 pub use link::MAX_LINKS;
 pub use manager::{Address, FlowVerdict, FlowView, HostAddress, LocalAddresses};
 pub use manager::{

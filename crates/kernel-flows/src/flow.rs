@@ -33,6 +33,8 @@ pub(crate) const FLAG_TRACKED: i32 = 1;
 pub(crate) const FLAG_ROUTED: i32 = 2;
 /// Packets get the addresses and ports of the flow.
 pub(crate) const FLAG_TRANSLATED: i32 = 4;
+/// The lease does not matter.
+pub(crate) const FLAG_CONTINUES: i32 = 8;
 pub(crate) const MACS: i16 = 48;
 pub(crate) const ADDRESSES: i16 = 64;
 pub(crate) const PORTS: i16 = 72;
@@ -52,6 +54,8 @@ pub struct Flow {
     pub max_frame: u32,
     /// Whether netvm sees when a connection opens and closes: packets with SYN, FIN or RST are misses.
     pub is_tracked: bool,
+    /// Whether packets are forwarded when the lease has run out, too.
+    pub continues: bool,
     /// The MAC addresses that a router gives its packets, destination first, whose TTL it decrements; `None`: packets
     /// stay as they are.
     pub routed: Option<[MacAddr; 2]>,
@@ -84,7 +88,8 @@ impl Flow {
         let tracked = if self.is_tracked { FLAG_TRACKED as u32 } else { 0 };
         let routed = if self.routed.is_some() { FLAG_ROUTED as u32 } else { 0 };
         let translated = if self.translated.is_some() { FLAG_TRANSLATED as u32 } else { 0 };
-        let flags = tracked | routed | translated;
+        let continues = if self.continues { FLAG_CONTINUES as u32 } else { 0 };
+        let flags = tracked | routed | translated | continues;
         let words = [self.interface, self.slot, self.epochs[0], self.epochs[1], self.max_frame, flags];
         let mut bytes = [0; BYTES];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());

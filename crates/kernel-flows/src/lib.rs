@@ -19,10 +19,11 @@
 //!
 //! A packet is a hit if the table has a flow for its [`Key`] as far as the mask of its port goes, if neither of the two
 //! ports has got another epoch since, and if the lease has not run out, which netvm renews all the time: when netvm
-//! hangs, all packets are misses. Fragments, IPv4 options, IPv6 extension headers, VLAN tags and whatever is neither
-//! TCP nor UDP are always misses.
+//! hangs, all packets are misses, but for those of flows that continue without it. Fragments, IPv4 options, IPv6
+//! extension headers, VLAN tags and whatever is neither TCP nor UDP are always misses.
 //!
-//! Maps and programs have no names in a file system: they end with the process.
+//! Maps and programs have no names in a file system: they end with the process, unless another one has the descriptors
+//! of the programs' links.
 
 mod ends;
 mod flow;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netvm_bpf::{Attach, Link, LoadError, Program, ProgramKind};
 
@@ -50,7 +51,7 @@ impl std::error::Error for ProgramError {
 /// The attached programs of a port. Dropping them detaches them: nothing passes then.
 #[derive(Debug)]
 pub struct PortPrograms {
-    _links: [Link; 2],
+    links: [Link; 2],
 }
 
 impl PortPrograms {
@@ -59,19 +60,45 @@ impl PortPrograms {
     /// # Errors
     /// [`ProgramError`].
     pub fn attach(table: &Table, ends: &PortEnds) -> Result<Self, ProgramError> {
-        if ends.slot >= table.size().ports {
-            return Err(ProgramError::Slot(ends.slot));
-        }
-        let load = |instructions: Result<_, _>| {
-            let instructions: Vec<_> =
-                instructions.map_err(|error| ProgramError::Load(LoadError::from(error)))?;
-            Program::load(ProgramKind::Tc, &instructions).map_err(ProgramError::Load)
+        let [from, to] = load(table, ends)?;
+        let attach = |program: &Program, interface| {
+            Link::attach(program, interface, Attach::TcxIngress).map_err(ProgramError::Attach)
         };
-        let programs =
-            [(load(from_container(table, ends))?, ends.veth), (load(to_container(table, ends))?, ends.tap)];
-        let attach = |(program, interface): &(Program, u32)| {
-            Link::attach(program, *interface, Attach::TcxIngress).map_err(ProgramError::Attach)
-        };
-        Ok(Self { _links: [attach(&programs[0])?, attach(&programs[1])?] })
+        Ok(Self { links: [attach(&from, ends.veth)?, attach(&to, ends.tap)?] })
     }
+
+    /// Puts the programs in place of those of a port that another process has left. `links` are its descriptors.
+    ///
+    /// # Errors
+    /// [`ProgramError`].
+    pub fn adopt(table: &Table, ends: &PortEnds, links: [OwnedFd; 2]) -> Result<Self, ProgramError> {
+        let programs = load(table, ends)?;
+        let [from, to] = links;
+        let adopt = |link, program| Link::adopt(link, program).map_err(ProgramError::Attach);
+        Ok(Self { links: [adopt(from, &programs[0])?, adopt(to, &programs[1])?] })
+    }
+
+    /// Their descriptors, for [`PortPrograms::adopt`].
+    #[must_use]
+    pub fn links(&self) -> [BorrowedFd<'_>; 2] {
+        self.links.each_ref().map(AsFd::as_fd)
+    }
+
+    /// Has them stay when this is dropped, as long as another process has their descriptors.
+    pub fn leave(&mut self) {
+        self.links.iter_mut().for_each(Link::leave);
+    }
+}
+
+/// Loads the programs of a port: that of netvm's end of its pair, and that of its TAP device.
+fn load(table: &Table, ends: &PortEnds) -> Result<[Program; 2], ProgramError> {
+    if ends.slot >= table.size().ports {
+        return Err(ProgramError::Slot(ends.slot));
+    }
+    let load = |instructions: Result<_, _>| {
+        let instructions: Vec<_> =
+            instructions.map_err(|error| ProgramError::Load(LoadError::from(error)))?;
+        Program::load(ProgramKind::Tc, &instructions).map_err(ProgramError::Load)
+    };
+    Ok([load(from_container(table, ends))?, load(to_container(table, ends))?])
 }

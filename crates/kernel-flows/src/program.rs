@@ -102,8 +102,9 @@ pub(crate) fn from_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instr
     program.load(Word, R2, R6.at(skb::VLAN_PRESENT)).jump_if(R2.is(NotEqual, 0), miss);
     network_part(&mut program, ends.slot, miss);
     transport_part(&mut program, miss);
-    check_lease(&mut program, state, miss);
+    program.call(function::COARSE_TIME).store(Double, Stack.at(NOW), R0);
     look_up(&mut program, table, ends.slot, miss);
+    check_lease(&mut program, state, miss);
     check_flow(&mut program, table, miss);
     route(&mut program, miss);
     translate(&mut program);
@@ -187,10 +188,13 @@ fn transport_part(program: &mut Assembler, miss: Label) {
     program.store(Double, Stack.at(TCP_FLAGS), R5).store(Double, Stack.at(HEADERS), R4);
 }
 
+/// Whether netvm lives, or the flow at R9 does not need it.
 fn check_lease(program: &mut Assembler, state: BorrowedFd<'_>, miss: Label) {
-    program.call(function::COARSE_TIME).store(Double, Stack.at(NOW), R0);
+    let holds = program.label();
     program.load_map_value(R1, state, state::LEASE).load(Double, R2, R1.at(0));
-    program.jump_if(R0.is(Greater, R2), miss);
+    program.load(Double, R1, Stack.at(NOW)).jump_if(R2.is(Test::AtLeast, R1), holds);
+    program.load(Word, R1, R9.at(flow::FLAGS)).and(R1, flow::FLAG_CONTINUES).jump_if(R1.is(Equal, 0), miss);
+    program.bind(holds);
 }
 
 /// Looks the key up as far as the mask of the port goes. Returns with the flow at R9, and the port's epoch in R7.

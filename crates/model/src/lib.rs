@@ -48,11 +48,11 @@ pub use nf::{
     NfLimits, NfStart, OnFailure, Output, PairConfig, PairEnd, PairSide, Scale, SteerTo, WhileStarting,
 };
 pub use port::{
-    Access, AclDefault, BondConfig, BondMode, CardModel, Choice, ContainerConfig, DEFAULT_MTU, Doorbells,
-    FRAME_HEADER, FastPath, Forward, Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo, LacpRate,
-    MAX_MEMBERS, MAX_RESERVED, MemifConfig, MemifRole, OneQueue, PortConfig, PortKind, PortPolicy, QosConfig,
-    QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig, StormLimits, VhostDma,
-    VhostMode, VlanMode, VxlanConfig, VxlanControl,
+    Access, AclDefault, BondConfig, BondMode, CardModel, Choice, ContainerConfig, DEFAULT_MTU, DaemonLoss,
+    Doorbells, FRAME_HEADER, FastPath, Forward, Guard, GuestCard, HostConfig, Key, KeyValue, KindInfo,
+    LacpRate, MAX_MEMBERS, MAX_RESERVED, MemifConfig, MemifRole, OneQueue, PortConfig, PortKind, PortPolicy,
+    QosConfig, QueueConfig, Receives, Resource, SendsTo, SocketIds, SocketRights, SourceConfig, StormLimits,
+    VhostDma, VhostMode, VlanMode, VxlanConfig, VxlanControl,
 };
 pub use router::nat::{
     AddressRange, DestinationNat, Filtering, HealthCheck, Nat64, NatAction, NatAddresses, NatRule, NatTarget,

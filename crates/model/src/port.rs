@@ -20,7 +20,7 @@ mod vxlan;
 pub use bond::{BondConfig, BondMode, LacpRate, MAX_MEMBERS};
 pub use guest::{CardModel, Doorbells, SocketIds, SocketRights, VhostDma, VhostMode};
 pub use info::{Access, GuestCard, KindInfo, OneQueue, Receives, Resource, SendsTo};
-pub use keys::{Choice, FastPath, Key, KeyValue};
+pub use keys::{Choice, DaemonLoss, FastPath, Key, KeyValue};
 pub use kind::PortKind;
 pub use managed::{ContainerConfig, HostConfig};
 pub use memif::{MemifConfig, MemifRole};
@@ -91,6 +91,13 @@ impl PortConfig {
     #[must_use]
     pub fn has_fast_path(&self) -> bool {
         self.kind.info().fast_path != FastPath::Off
+    }
+
+    /// Whether the kernel goes on without netvmd to pass packets between it and others like it.
+    #[must_use]
+    pub fn continues(&self) -> bool {
+        let info = self.kind.info();
+        info.fast_path != FastPath::Off && info.on_daemon_loss == DaemonLoss::Continue
     }
 
     /// Whether packets wait at it: it has a device, or a shaper. Then workers serve it.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use netvm_model::{
-    FRAME_HEADER, FastPath, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS, OneQueue, PortConfig,
-    PortKind, Publish, SocketRights, VhostDma,
+    Choice, DaemonLoss, FRAME_HEADER, FastPath, Host, InterfaceAddress, KeyValue, KindInfo, MAX_WORKERS,
+    OneQueue, PortConfig, PortKind, Publish, SocketRights, VhostDma,
 };
 use netvm_policy::PortId;
 use toml::Value;
@@ -199,8 +199,9 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
         KeyValue::Dma(dma) => {
             table.key(name, dma, UnlessDefault(Text(dma_of, |dma: &VhostDma| dma.word().to_owned())));
         }
-        KeyValue::FastPath(fast_path) => {
+        KeyValue::FastPath(fast_path, on_loss) => {
             table.key(name, fast_path, UnlessDefault(FlagOrAuto));
+            on_loss.into_iter().for_each(|on_loss| on_daemon_loss(on_loss, *fast_path, table));
         }
         KeyValue::FrameSize(size) => {
             table.key(name, size, Number(60..=MAX_FRAME));
@@ -215,6 +216,16 @@ fn own_key(name: &'static str, value: KeyValue<'_>, table: &mut Table<'_>) {
             table.key(name, count, Optional(Number(1..=i64::MAX as u64)));
         }
         KeyValue::Rate(rate, burst) => rate_and_burst(rate, burst, table),
+    }
+}
+
+/// What becomes of packets on a fast path without netvmd.
+fn on_daemon_loss(on_loss: &mut DaemonLoss, fast_path: FastPath, table: &mut Table<'_>) {
+    let mut position = on_loss.chosen();
+    let at = table.key("on_daemon_loss", &mut position, UnlessDefault(OneOf(on_loss.words())));
+    on_loss.choose(position);
+    if let Some(at) = at.filter(|_| fast_path == FastPath::Off) {
+        at.bad_value("means nothing without `fast_path`").help("set `fast_path = true` or `\"auto\"`").keep();
     }
 }
 

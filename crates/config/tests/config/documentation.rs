@@ -80,7 +80,7 @@ fn all_keys_are_documented_and_no_others() {
         port = [
             { name = "a", kind = "pci", address = "3b:00.0", group = "g", worker = 0, forward = { normal = true } },
             { name = "b", kind = "af_xdp", interface = "b", gro = true, node = 0, forward = { out = "a" }, vlan = { trunk = 1, native = 2 } },
-            { name = "w", kind = "container", fast_path = true, namespace = "w", mac = "02:00:00:00:00:02", addresses = ["10.0.0.5/24"], gateways = ["10.0.0.1"], publish = "80:80", forward = { out = "a" } },
+            { name = "w", kind = "container", fast_path = true, on_daemon_loss = "continue", namespace = "w", mac = "02:00:00:00:00:02", addresses = ["10.0.0.5/24"], gateways = ["10.0.0.1"], publish = "80:80", forward = { out = "a" } },
             { name = "lan", kind = "host", interface = "lan0" },
             { name = "c", kind = "pcap", input = "in", output = "out", forward = { chain = "c" }, split_horizon = "x", storm_control = { broadcast = 1 }, mcast_groups = "239.1.2.3" },
             { name = "d", kind = "source", rate = 1, count = 1, vlan = { access = 1 }, police_in = { packets = 1 }, police_out = { bits = 1 }, qos = { bits = 1_000_000, queues = [{ name = "q", dscp = "ef", priority = true }, { name = "r", weight = 1 }] }, guard = { macs = "02:00:00:00:00:01", addresses = "::1" }, track = true, zone = 1 },

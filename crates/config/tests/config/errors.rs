@@ -155,6 +155,7 @@ idle = "adaptive" | idle = "lazy" | 0 | bad_value | possible values are `adaptiv
 balance = "flow-hash" | balance = "flow_hash" | 0 | bad_value | did you mean `flow-hash`?
 kind = "af_xdp" | kind = "xdp" | 0 | bad_value | did you mean `af_xdp`?
 mode = "client" | mode = "host" | 0 | bad_value | possible values are `server`, `client`
+kind = "pci"⏎address = "3b:00.0" | kind = "container"⏎namespace = "w"⏎on_daemon_loss = "continue" | 2 | bad_value | set `fast_path = true`
 path = "guest.sock" | path = "" | 0 | bad_value | from 1 to 107 bytes
 mode = "client" | dma = "a b" | 0 | bad_value | `off`, `auto`, or a DMA device
 ring_size = 512 | ring_size = 500 | 0 | bad_value | must be a power of two, such as 256 or 512

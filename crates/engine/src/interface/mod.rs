@@ -13,7 +13,6 @@ mod control;
 mod device;
 mod e1000;
 mod ethdev;
-mod kept;
 mod kernel;
 mod memif;
 mod pcap;
@@ -31,8 +30,6 @@ pub use control::{InterfaceState, InterfaceView, OpenError};
 pub(crate) use device::TxBuffered;
 pub(crate) use device::{Arrival, Device, Expects, PortContext};
 pub use e1000::note_kvm;
-pub(crate) use kept::InterfaceStore;
-pub use kept::close_left_interfaces;
 pub(crate) use queue::{PortQueue, Shaper};
 
 /// Opens a port. `xsk` applies to AF_XDP.

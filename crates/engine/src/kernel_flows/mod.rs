@@ -5,13 +5,15 @@
 mod sampler;
 
 use std::cell::{Cell, OnceCell};
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_kernel_flows::{PortEnds, PortPrograms, ProgramError, Table, TableSize};
 use netvm_vnet::{LinkState, OpenError, Pair, PrivateNamespace};
 use netvm_wire::MacAddr;
 
 use crate::ids::PortId;
+use crate::kept::{InterfaceStore, KeptNamespace};
 pub(crate) use sampler::{Intervals, Sample, Sampler};
 
 /// Flows that the table has room for, 12 MB of the kernel's memory.
@@ -38,22 +40,58 @@ pub(crate) struct KernelFlows(OnceCell<Arc<Shared>>);
 pub(crate) struct Shared {
     pub(crate) namespace: Arc<PrivateNamespace>,
     pub(crate) table: Table,
+    /// Keeps the namespace for the next netvmd. The table is always a new one: what an earlier one knows, the rules of
+    /// now may forbid.
+    kept: Mutex<KeptNamespace>,
 }
 
 impl KernelFlows {
     /// Makes what ports share, unless that is there.
-    pub(crate) fn make(&self) -> Result<&Arc<Shared>, ProgramError> {
+    pub(crate) fn make(&self, store: &InterfaceStore) -> Result<&Arc<Shared>, ProgramError> {
         if let Some(shared) = self.0.get() {
             return Ok(shared);
         }
         let table = Table::new(SIZE).map_err(ProgramError::Place)?;
-        let namespace = Arc::new(PrivateNamespace::new().map_err(ProgramError::Place)?);
-        Ok(self.0.get_or_init(|| Arc::new(Shared { namespace, table })))
+        let (mut kept, left) = store.open_namespace();
+        let adopted = left.and_then(|file| PrivateNamespace::adopt(file).ok());
+        let namespace = match adopted {
+            Some(namespace) => namespace,
+            None => {
+                let namespace = PrivateNamespace::new().map_err(ProgramError::Place)?;
+                kept.keep(&namespace);
+                namespace
+            }
+        };
+        let (namespace, kept) = (Arc::new(namespace), Mutex::new(kept));
+        Ok(self.0.get_or_init(|| Arc::new(Shared { namespace, table, kept })))
     }
 
     /// What ports share, if any has needed it.
     pub(crate) fn get(&self) -> Option<&Arc<Shared>> {
         self.0.get()
+    }
+}
+
+impl Shared {
+    fn with_kept(&self, act: impl FnOnce(&mut KeptNamespace)) {
+        act(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Keeps the namespace again, after the store has ended.
+    pub(crate) fn keep_again(&self, store: &InterfaceStore) {
+        self.with_kept(|kept| kept.keep_again(store, &*self.namespace));
+    }
+
+    /// Keeps the namespace until there is another netvmd, as flows continue.
+    pub(crate) fn keep_on(&self) {
+        self.with_kept(KeptNamespace::keep_on);
+    }
+
+    /// Removes what an earlier netvmd has left there, but for these.
+    pub(crate) fn remove_others(&self, ends: impl Iterator<Item = FastEnd>) {
+        let ends: Vec<u32> = ends.map(|end| end.interface).collect();
+        // If this fails, nothing passes them all the same.
+        let _ = self.namespace.remove_others(&ends);
     }
 }
 
@@ -76,20 +114,29 @@ pub(crate) struct FastPort {
     slot: u32,
     end: Cell<FastEnd>,
     // Before the pair, on which they run.
-    _programs: PortPrograms,
+    programs: PortPrograms,
     pair: Pair,
 }
 
 impl FastPort {
     /// Joins both ends: what the kernel does not know goes to netvm.
-    pub(crate) fn new(shared: &Arc<Shared>, port: PortId, pair: Pair) -> Result<Self, ProgramError> {
+    /// `links`: those of the programs that an earlier netvmd has left at them.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        port: PortId,
+        pair: Pair,
+        links: Option<[OwnedFd; 2]>,
+    ) -> Result<Self, ProgramError> {
         let slot = port.0.into();
         shared.table.set_epoch(slot, 0);
         let ends = PortEnds { slot, veth: pair.outer(), tap: pair.tap() };
-        let attach = || PortPrograms::attach(&shared.table, &ends);
+        let attach = || match links {
+            Some(links) => PortPrograms::adopt(&shared.table, &ends, links),
+            None => PortPrograms::attach(&shared.table, &ends),
+        };
         let programs = shared.namespace.inside(attach).map_err(ProgramError::Place)??;
         let end = Cell::new(FastEnd { interface: pair.outer(), mtu: 0, is_open: false });
-        Ok(Self { shared: Arc::clone(shared), slot, end, _programs: programs, pair })
+        Ok(Self { shared: Arc::clone(shared), slot, end, programs, pair })
     }
 
     /// Follows the container's end. While an XDP program runs on it, all its packets take the way through the pair.
@@ -105,6 +152,17 @@ impl FastPort {
     /// The container's end as it was followed last.
     pub(crate) const fn end(&self) -> FastEnd {
         self.end.get()
+    }
+
+    /// The links of its programs.
+    pub(crate) fn links(&self) -> [BorrowedFd<'_>; 2] {
+        self.programs.links()
+    }
+
+    /// Has interface and programs stay for the next netvmd. The kernel forwards nothing more.
+    pub(crate) fn leave(&mut self) {
+        self.programs.leave();
+        self.pair.leave();
     }
 
     /// Whether the container's interface is there.

@@ -63,7 +63,7 @@ mod workers;
 
 use crate::ids::{InstanceId, PortId};
 pub use crate::inflight::held::HeldPacket;
-use crate::interface::InterfaceStore;
+use crate::kept::InterfaceStore;
 use crate::nat::TargetHealth;
 use crate::policy::Policy;
 use crate::router::{EvpnUpdate, UnknownNetwork};
@@ -205,7 +205,7 @@ impl Engine {
 
     /// Ends the interfaces in the store that no port has taken over. Returns how many were taken over so far.
     pub fn close_left_interfaces(&self) -> usize {
-        self.ports.store().close_left()
+        self.ports.close_left()
     }
 
     /// Has new connections avoid a target of NAT rules, or lead to it again. Established ones stay. Workers see it at

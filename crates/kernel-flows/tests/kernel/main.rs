@@ -104,6 +104,9 @@ fn without_a_lease_all_packets_are_misses() {
     assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Fast);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Slow);
+    let flow = netvm_kernel_flows::Flow { continues: true, ..rig.flow() };
+    rig.table.insert(&rig.key(UDP, [1000, 2000]), flow).unwrap();
+    assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Fast, "it does not need one");
 }
 
 #[test]

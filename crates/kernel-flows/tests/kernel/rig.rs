@@ -193,7 +193,8 @@ impl Rig {
     pub fn flow(&self) -> Flow {
         let interface = self.ends[1];
         let (epochs, max_frame, is_tracked) = ([EPOCH; 2], 1514, false);
-        Flow { interface, slot: 1, epochs, max_frame, is_tracked, routed: None, translated: None }
+        let (routed, translated, continues) = (None, None, false);
+        Flow { interface, slot: 1, epochs, max_frame, is_tracked, continues, routed, translated }
     }
 
     /// To `a`.

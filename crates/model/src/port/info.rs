@@ -8,7 +8,7 @@ use netvm_wire::{MacAddr, VlanId};
 
 use super::DEFAULT_MTU;
 use super::bond::BondConfig;
-use super::keys::FastPath;
+use super::keys::{DaemonLoss, FastPath};
 use super::managed::ContainerConfig;
 use super::vxlan::VxlanConfig;
 use crate::router::InterfaceAddress;
@@ -58,6 +58,8 @@ pub struct KindInfo<'a> {
     pub tunnel: Option<&'a VxlanConfig>,
     /// Whether the kernel may pass its packets on by itself.
     pub fast_path: FastPath,
+    /// What becomes of these packets without netvmd.
+    pub on_daemon_loss: DaemonLoss,
 }
 
 impl<'a> KindInfo<'a> {
@@ -84,6 +86,7 @@ impl<'a> KindInfo<'a> {
             depends_on_kvm: false,
             tunnel: None,
             fast_path: FastPath::Off,
+            on_daemon_loss: DaemonLoss::Stop,
         }
     }
 

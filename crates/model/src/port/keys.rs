@@ -10,7 +10,7 @@ use netvm_wire::{MacAddr, VlanId};
 
 use super::guest::VhostDma;
 use crate::router::InterfaceAddress;
-use crate::words::Words;
+use crate::words::{Words, words};
 
 /// A key of a kind of port.
 pub struct Key<'a> {
@@ -84,8 +84,8 @@ pub enum KeyValue<'a> {
     Word(&'a mut dyn Choice),
     /// A word that is not written if it is the first, which is the default.
     SparseWord(&'a mut dyn Choice),
-    /// `true`, `false` or `"auto"`.
-    FastPath(&'a mut FastPath),
+    /// `true`, `false` or `"auto"`; and a key `on_daemon_loss`, which needs it.
+    FastPath(&'a mut FastPath, Option<&'a mut DaemonLoss>),
     /// What copies to a guest.
     Dma(&'a mut VhostDma),
     /// Bytes of a frame.
@@ -111,6 +111,18 @@ pub enum FastPath {
     /// Yes; it is a problem of the port if this kernel cannot.
     On,
 }
+
+/// What becomes of the packets that the kernel forwards when netvmd hangs or has died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DaemonLoss {
+    /// They are lost until netvmd is back.
+    #[default]
+    Stop,
+    /// The kernel goes on to forward flows that netvmd has decided.
+    Continue,
+}
+
+words!(DaemonLoss: "stop" => Stop, "continue" => Continue);
 
 /// A value that is one of some words.
 pub trait Choice {

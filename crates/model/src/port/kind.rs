@@ -141,6 +141,7 @@ impl PortKind {
                 mac: container.mac,
                 addresses: &container.addresses,
                 fast_path: container.fast_path,
+                on_daemon_loss: container.on_daemon_loss,
                 ..KindInfo::new("container")
             },
             Self::Host(host) => KindInfo {

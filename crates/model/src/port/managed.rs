@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use netvm_wire::MacAddr;
 
-use super::keys::{FastPath, Key, KeyValue};
+use super::keys::{DaemonLoss, FastPath, Key, KeyValue};
 use crate::derived::{derived_mac, names_of};
 use crate::router::InterfaceAddress;
 
@@ -27,6 +27,8 @@ pub struct ContainerConfig {
     pub offloads: bool,
     /// Whether it has a fast path in the kernel.
     pub fast_path: FastPath,
+    /// What becomes of flows on this path without netvmd, between ports that say the same.
+    pub on_daemon_loss: DaemonLoss,
 }
 
 impl Default for ContainerConfig {
@@ -39,6 +41,7 @@ impl Default for ContainerConfig {
             gateways: Vec::new(),
             offloads: true,
             fast_path: FastPath::default(),
+            on_daemon_loss: DaemonLoss::default(),
         }
     }
 }
@@ -52,7 +55,7 @@ impl ContainerConfig {
             Key::new("interface", KeyValue::Interface(&mut self.interface)),
             Key::new("mac", KeyValue::Mac(&mut self.mac)),
             Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
-            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path)),
+            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path, Some(&mut self.on_daemon_loss))),
         ]
     }
 
@@ -104,7 +107,7 @@ impl HostConfig {
             Key::required("interface", help, KeyValue::Interface(&mut self.interface)),
             Key::new("mac", KeyValue::Mac(&mut self.mac)),
             Key::new("addresses", KeyValue::Addressing(&mut self.addresses, &mut self.gateways)),
-            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path)),
+            Key::new("fast_path", KeyValue::FastPath(&mut self.fast_path, None)),
         ]
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netvm_netlink::{Requests, change_link, index_of, inside, remove_link, set_up};
+use netvm_netlink::{Requests, change_link, give_number, index_of, inside, remove_link, set_up};
 use rustix::fs::fstatfs;
 
 use super::addressing::{Addressing, ManagedInterface, Namespace, id};
@@ -109,6 +109,8 @@ pub fn adopt(options: &ContainerOptions, queues: Vec<OwnedFd>) -> Option<(Opened
         return None;
     }
     let opened = tap::adopt(&options.tap, queues)?;
+    // For events of its links; it has one, unless that process was in another namespace.
+    give_number(file.as_fd()).ok()?;
     let managed =
         ManagedInterface::new(options.tap.interface.clone(), Some(identity), options.addressing.clone());
     Some((opened, managed))

@@ -9,25 +9,28 @@
 //!   └──────┘       └───────┘          └─────┘
 //! ```
 //!
-//! No program: no packet passes. Nothing holds the namespace but a descriptor and the open queues of TAP devices, so it
-//! ends with this process, however that ends, and the interfaces of containers end with it.
+//! No program: no packet passes. Nothing holds the namespace but descriptors and the open queues of TAP devices, so it
+//! ends with this process and those to which it has given these, however they end, and the interfaces of containers end
+//! with it.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netvm_netlink::{
-    Requests, Veth, change_link, give_number, index_of, inside, link_in, make_veth, nameless, remove_link,
-    set_up,
+    Requests, Veth, by_name, change_link, give_number, index_of, inside, link_in, make_veth, nameless,
+    remove_link, set_up,
 };
 
-use super::addressing::{Addressing, ManagedInterface, Namespace};
-use super::container::{ContainerOptions, namespace_of};
+use super::addressing::{Addressing, ManagedInterface, Namespace, id};
+use super::container::{self, ContainerOptions, is_in, namespace_of};
 use super::stale::Wanted;
+use crate::ifreq::device_of;
 use crate::tap::{self, TapOptions};
 use crate::{OpenError, Opened};
 
@@ -58,6 +61,29 @@ impl PrivateNamespace {
         Ok(Self { file, number, pairs: AtomicU32::new(0) })
     }
 
+    /// One that another process has left.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn adopt(file: OwnedFd) -> io::Result<Self> {
+        let number = give_number(file.as_fd())?;
+        let next = pairs_in(file.as_fd())?.into_iter().map(|(pair, _)| pair + 1).max().unwrap_or(0);
+        Ok(Self { file, number, pairs: AtomicU32::new(next) })
+    }
+
+    /// Removes the pairs that are none of those with these outer ends.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn remove_others(&self, outer: &[u32]) -> io::Result<()> {
+        let others: Vec<u32> = pairs_in(self.file.as_fd())?.into_iter().map(|(_, index)| index).collect();
+        self.inside(|| {
+            let mut requests = Requests::open()?;
+            let mut others = others.into_iter().filter(|index| !outer.contains(index));
+            others.try_for_each(|index| remove_link(&mut requests, index))
+        })?
+    }
+
     /// Does something in it.
     ///
     /// # Errors
@@ -67,7 +93,34 @@ impl PrivateNamespace {
     }
 }
 
-/// A pair and its TAP device. Dropping it removes the pair; the TAP device ends with its last queue.
+impl AsFd for PrivateNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The names of the outer end and the TAP device of a pair.
+fn names(pair: u32) -> [String; 2] {
+    ["v", "t"].map(|kind| format!("{kind}{pair}"))
+}
+
+/// The pairs in a namespace of netvm's own: their numbers, and the indexes of their outer ends.
+fn pairs_in(namespace: BorrowedFd<'_>) -> io::Result<Vec<(u32, u32)>> {
+    inside(namespace, || {
+        let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        Requests::open()?.dump(&all, Vec::new, |found, message| {
+            let RouteNetlinkMessage::NewLink(link) = message else { return };
+            let number = |attribute: &LinkAttribute| match attribute {
+                LinkAttribute::IfName(name) => name.strip_prefix('v')?.parse::<u32>().ok(),
+                _ => None,
+            };
+            found.extend(link.attributes.iter().find_map(number).map(|pair| (pair, link.header.index)));
+        })
+    })?
+}
+
+/// A pair and its TAP device. Dropping it removes the pair, unless it is left to others; the TAP device ends with its
+/// last queue.
 #[derive(Debug)]
 pub struct Pair {
     namespace: Arc<PrivateNamespace>,
@@ -75,9 +128,15 @@ pub struct Pair {
     tap: u32,
     /// Of the outer end.
     mtu: Cell<u32>,
+    is_left: bool,
 }
 
 impl Pair {
+    /// Has it stay when this is dropped, as long as another process has its namespace.
+    pub const fn leave(&mut self) {
+        self.is_left = true;
+    }
+
     /// Index of the outer end.
     #[must_use]
     pub const fn outer(&self) -> u32 {
@@ -119,6 +178,9 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         // It may have ended.
         let outer = self.outer;
         let _ = self.namespace.inside(move || remove_link(&mut Requests::open()?, outer));
@@ -155,6 +217,67 @@ pub fn open_here(
     make(Inner { file, identity: None, tap, mac, addressing }, namespace)
 }
 
+/// Takes over the interface of a container that another process has made by the same options and left: `queues` are the
+/// descriptors of its TAP device. `None` if the pair is not there any more, or is another one.
+#[must_use]
+pub fn adopt(
+    options: &ContainerOptions,
+    namespace: &Arc<PrivateNamespace>,
+    queues: Vec<OwnedFd>,
+) -> Option<(Opened, ManagedInterface, Pair)> {
+    let (file, identity) = namespace_of(options).ok()?;
+    let own = id(&File::from(namespace.file.try_clone().ok()?).metadata().ok()?);
+    if !queues.iter().all(|queue| is_in(queue.as_fd(), own).unwrap_or(false)) {
+        return None;
+    }
+    let name = device_of(queues.first()?.as_fd()).ok()?.name();
+    let [outer, tap] = names(name.strip_prefix('t')?.parse().ok()?);
+    let find = || -> io::Result<_> {
+        let link = by_name(&mut Requests::open()?, &outer)?;
+        Ok((link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?, present(&tap)?))
+    };
+    let (link, tap) = namespace.inside(find).flatten().ok()?;
+    let inner = inside(file.as_fd(), || by_name(&mut Requests::open()?, &options.tap.interface));
+    let inner = inner.flatten().ok()??;
+    // Each end knows the index of the other.
+    let is_end = |of: &LinkMessage, other: &LinkMessage| {
+        of.attributes.contains(&LinkAttribute::Link(other.header.index))
+    };
+    if !is_end(&link, &inner) || !is_end(&inner, &link) {
+        return None;
+    }
+    let mtu = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })?;
+    let opened = tap::adopt(&tap_options(name, &options.tap), queues)?;
+    give_number(file.as_fd()).ok()?;
+    let outer = link.header.index;
+    let pair = Pair { namespace: Arc::clone(namespace), outer, tap, mtu: Cell::new(mtu), is_left: false };
+    let (interface, addressing) = (options.tap.interface.clone(), options.addressing.clone());
+    Some((opened, ManagedInterface::new(interface, Some(identity), addressing), pair))
+}
+
+/// Removes the pair of the TAP device of this queue, and the device. Other descriptors of it are of no use then.
+///
+/// # Errors
+/// The kernel's error: they are not there any more, for instance.
+pub fn remove(queue: impl AsFd) -> io::Result<()> {
+    let name = device_of(queue.as_fd())?.name();
+    let number = name.strip_prefix('t').and_then(|number| number.parse().ok());
+    let remove_outer = || -> io::Result<()> {
+        let [outer, _] = names(number.ok_or(io::ErrorKind::NotFound)?);
+        remove_link(&mut Requests::open()?, present(&outer)?)
+    };
+    let outer = inside(tap::namespace_of(queue.as_fd())?.as_fd(), remove_outer).flatten();
+    container::remove(queue).and(outer)
+}
+
+/// The TAP device beside a pair.
+const fn tap_options(interface: String, options: &TapOptions) -> TapOptions {
+    TapOptions { interface, mtu: Some(TAP_MTU), queues: options.queues, offloads: true }
+}
+
 /// The inner end of a pair.
 struct Inner<'a> {
     /// Its network namespace.
@@ -174,10 +297,9 @@ fn make(
     let name = &options.interface;
     let fail = |step| OpenError::of(name, step);
     let number = namespace.pairs.fetch_add(1, Ordering::Relaxed);
-    let (outer, tap) = (format!("v{number}"), format!("t{number}"));
+    let [outer, tap] = names(number);
     let in_private = |work: &(dyn Fn() -> io::Result<u32> + Sync)| namespace.inside(work).flatten();
-    let tap_options =
-        TapOptions { interface: tap.clone(), mtu: Some(TAP_MTU), queues: options.queues, offloads: true };
+    let tap_options = tap_options(tap.clone(), options);
     let opened =
         namespace.inside(|| tap::open(&tap_options)).map_err(fail("cannot enter netvm's namespace"))??;
     let tap = in_private(&|| present(&tap)).map_err(fail("cannot find its TAP device"))?;
@@ -188,7 +310,13 @@ fn make(
     };
     let wanted = Wanted { name, mac, namespace: file.as_fd() };
     let index = wanted.give(|| in_private(&made)).map_err(fail("cannot make a veth pair"))?;
-    let pair = Pair { namespace: Arc::clone(namespace), outer: index, tap, mtu: Cell::new(veth.mtu) };
+    let pair = Pair {
+        namespace: Arc::clone(namespace),
+        outer: index,
+        tap,
+        mtu: Cell::new(veth.mtu),
+        is_left: false,
+    };
     pair.follow_mtu(veth.mtu).map_err(fail("cannot set the MTU of the other end of its pair"))?;
     in_private(&|| bring_up(index)).map_err(fail("cannot bring up the other end of its pair"))?;
     let come_up = || set_up(&mut Requests::open()?, present(name)?, true);

@@ -10,10 +10,10 @@ mod tunnels;
 mod vms;
 
 use netvm_model::{
-    Balance, BondConfig, CardModel, Chain, ChainId, ContainerConfig, Doorbells, EngineConfig, FastPath,
-    Group, GroupId, Host, HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig, NfLimits,
-    NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale, SocketRights,
-    SourceConfig, SteerTo, VhostDma, VhostMode,
+    Balance, BondConfig, CardModel, Chain, ChainId, ContainerConfig, DaemonLoss, Doorbells, EngineConfig,
+    FastPath, Group, GroupId, Host, HostConfig, Idle, KeyValue, KindInfo, MemifConfig, MemifRole, NfConfig,
+    NfLimits, NfStart, OnFailure, Output, PortConfig, PortId, PortKind, PortPolicy, RoleId, Scale,
+    SocketRights, SourceConfig, SteerTo, VhostDma, VhostMode,
 };
 use netvm_wire::{MacAddr, VlanId};
 use proptest::collection::{btree_set, vec};
@@ -34,9 +34,14 @@ fn container() -> impl Strategy<Value = ContainerConfig> {
     let addresses = select(vec![vec![], vec!["10.0.0.5/24"], vec!["10.0.0.5/24", "fd00::5/64"]]);
     let gateways = select(vec![vec![], vec!["10.0.0.1"], vec!["fe80::1", "10.0.0.1"]]);
     let fast_path = select(vec![FastPath::Off, FastPath::Auto, FastPath::On]);
-    let all = (namespace, mac, addresses, gateways, fast_path);
-    all.prop_map(|(namespace, mac, addresses, gateways, fast_path)| ContainerConfig {
+    let continues = any::<bool>();
+    let all = (namespace, mac, addresses, gateways, fast_path, continues);
+    all.prop_map(|(namespace, mac, addresses, gateways, fast_path, continues)| ContainerConfig {
         fast_path,
+        on_daemon_loss: match continues && fast_path != FastPath::Off {
+            true => DaemonLoss::Continue,
+            false => DaemonLoss::Stop,
+        },
         namespace: namespace.to_owned(),
         interface: String::new(),
         mac,

@@ -11,8 +11,8 @@ use netvm_model::PortConfig;
 use netvm_vnet::LinkEvent;
 
 use super::device::Device;
-use super::kept::InterfaceStore;
 use crate::ids::WorkerId;
+use crate::kept::InterfaceStore;
 use crate::kernel_flows::{FastEnd, KernelFlows};
 use crate::memory::Memory;
 pub use kernel_interface::{InterfaceState, InterfaceView};

@@ -2,6 +2,7 @@
 //! Interfaces in other network namespaces, such as a container's: TAP devices, or ends of veth pairs with a fast path
 //! in the kernel.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use netvm_model::{ContainerConfig, FastPath};
@@ -13,8 +14,11 @@ use super::{FAST, accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, OpenProblem, Opened, Opening, PortMode,
 };
-use crate::interface::kept::{InterfaceStore, Kept};
+use crate::kept::{InterfaceStore, Kept};
 use crate::kernel_flows::{FastEnd, FastPort};
+
+/// Of flows that the kernel forwards without netvmd, in a port's driver.
+const CONTINUES: &str = " (continues without netvmd)";
 
 /// The control side.
 struct Container {
@@ -82,9 +86,19 @@ impl Control for Container {
         self.kept.keep_again(store);
     }
 
-    fn close(self: Box<Self>) -> Option<String> {
+    fn close(mut self: Box<Self>) -> Option<String> {
         self.kept.end();
         None
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if self.kept.is_kept()
+            && let Some(fast) = &mut self.fast
+        {
+            fast.leave();
+        }
     }
 }
 
@@ -98,35 +112,52 @@ pub(in crate::interface) fn open(
         mac: config.own_mac().0,
         addressing: addressing(&config.addresses, &config.gateways),
     };
-    let record = format!("{options:?}, fast path {:?}", config.fast_path);
-    let (mut kept, mut left) = opening.store.open(config.name_with_namespace(), record);
-    let mut is_adopted = false;
+    let record = format!("{options:?}, fast path {:?}, {:?}", config.fast_path, config.on_daemon_loss);
+    let continues = opening.config.continues();
+    let (mut kept, left) = opening.store.open(config.name_with_namespace(), record, continues);
+    let (mut pair_left, mut tap_left) = match left {
+        Some(left) if left.links.is_some() => (Some(left), None),
+        left => (None, left),
+    };
     if config.fast_path != FastPath::Off
-        && let Some([queue, ..]) = left.take().as_deref()
+        && let Some(left) = tap_left.take()
     {
-        // If this fails, it ends with its last queue.
-        let _ = container::remove(queue);
+        // It may have a fast path now.
+        left.remove();
     }
-    let paired = |namespace: &Arc<_>| pair::open(&options, namespace);
-    let plain = || match left.take().and_then(|queues| container::adopt(&options, queues)) {
-        Some(adopted) => {
-            is_adopted = true;
-            opening.store.note_adopted();
-            Ok(adopted)
+    let paired = |namespace: &Arc<_>| {
+        if let Some(left) = pair_left.take() {
+            let copy = left.queues.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>();
+            let adopted = copy.ok().and_then(|queues| pair::adopt(&options, namespace, queues));
+            if let Some((opened, interface, pair)) = adopted {
+                return Ok((opened, interface, pair, left.links));
+            }
+            left.remove();
         }
-        None => container::open(&options),
+        let (opened, interface, pair) = pair::open(&options, namespace)?;
+        Ok((opened, interface, pair, None))
+    };
+    let mut is_adopted = false;
+    let plain = || {
+        let adopted = tap_left.take().and_then(|left| container::adopt(&options, left.queues));
+        is_adopted = adopted.is_some();
+        adopted.map_or_else(|| container::open(&options), Ok)
     };
     let managed = Managed::open(opening, config.fast_path, paired, plain)?;
     let note = managed.note(config.fast_path);
-    let Managed { opened, interface: managed, fast, why_not } = managed;
+    is_adopted |= managed.is_adopted;
+    let Managed { opened, interface: managed, fast, why_not, .. } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
-    if fast.is_none() {
-        kept.keep(&opened.queues, is_adopted);
+    let links = fast.as_ref().map(FastPort::links);
+    kept.keep(&opened.queues, links.as_ref().map_or(&[], |links| links), is_adopted);
+    if is_adopted {
+        opening.store.note_adopted();
     }
     let sent = SentOffloads::new(accepts(opened.offloads));
     let (queues, mut driver) = devices(opening, opened, &sent, "TAP");
     if fast.is_some() {
         driver.push_str(FAST);
+        driver.push_str(if continues { CONTINUES } else { "" });
     }
     follow(fast.as_ref(), &managed);
     let control = Container { name: config.name_with_namespace(), watch, managed, fast, note, kept };

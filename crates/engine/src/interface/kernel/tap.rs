@@ -93,11 +93,14 @@ pub(in crate::interface) fn open_host(
     let options = tap_options(opening, &config.interface);
     let addressing = addressing(&config.addresses, &config.gateways);
     let mac = config.mac_on(machine()).0;
-    let paired = |namespace: &Arc<_>| pair::open_here(&options, mac, &addressing, namespace);
+    let paired = |namespace: &Arc<_>| {
+        let (opened, interface, pair) = pair::open_here(&options, mac, &addressing, namespace)?;
+        Ok((opened, interface, pair, None))
+    };
     let plain = || host::open(&options, mac, &addressing);
     let managed = Managed::open(opening, config.fast_path, paired, plain)?;
     let note = managed.note(config.fast_path);
-    let Managed { opened, interface: managed, fast, why_not } = managed;
+    let Managed { opened, interface: managed, fast, why_not, .. } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
     let (queues, mut driver) = queues(opening, opened);
     if fast.is_some() {

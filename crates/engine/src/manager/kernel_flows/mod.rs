@@ -340,11 +340,14 @@ impl FastPaths {
     fn install(&mut self, candidate: &Candidate, decided: Option<Decided>) {
         let (Some(shared), Candidate { sample, key, translated }) = (&self.shared, candidate) else { return };
         let to = decided.as_ref().and_then(|decided| self.ports.get(&decided.to));
-        let to = to.filter(|to| to.epoch != 0).map(|to| (to.end, to.epoch, to.config.mtu));
+        let to = to.filter(|to| to.epoch != 0).map(|to| (to.end, to.epoch, &to.config));
+        let continues = to.is_some_and(|(_, _, config)| config.continues());
+        let to = to.map(|(end, epoch, config)| (end, epoch, config.mtu));
         let Some(port) = self.ports.get_mut(&sample.port) else { return };
         let (Some(decided), Some((end, epoch, mtu))) = (decided, to) else {
             return port.sample_less(sample.port, &self.intervals);
         };
+        let continues = continues && port.config.continues();
         let epochs = [port.epoch, epoch];
         let longest = decided.routed.map_or(u32::MAX, |routed| routed.mtu);
         let flow = Flow {
@@ -353,6 +356,7 @@ impl FastPaths {
             epochs,
             max_frame: end.mtu.min(mtu.into()).min(longest) + ETHERNET,
             is_tracked: decided.keeps.sees_ends(),
+            continues,
             routed: decided.routed.map(|routed| routed.macs),
             translated: translated.flatten(),
         };

@@ -25,7 +25,8 @@ use super::placement::load::Loads;
 use super::workers::Workers;
 use crate::counters::QueueCounters;
 use crate::ids::{GroupId, MemoryId, PortId, WorkerId};
-use crate::interface::{Control, InterfaceStore, OpenError, OpenProblem, PortMode};
+use crate::interface::{Control, OpenError, OpenProblem, PortMode};
+use crate::kept::{Check, InterfaceStore};
 use crate::kernel_flows::{FastEnd, KernelFlows, Shared};
 use crate::memory::Memory;
 use crate::policy::Policy;
@@ -91,9 +92,13 @@ impl Ports {
         self.store = store;
     }
 
-    /// Where interfaces are kept.
-    pub(crate) const fn store(&self) -> &InterfaceStore {
-        &self.store
+    /// Ends what an earlier netvmd has left and no port has taken over. Returns how many interfaces ports have.
+    pub(crate) fn close_left(&self) -> usize {
+        let adopted = self.store.close_left();
+        if let Some(shared) = self.kernel_flows.get() {
+            shared.remove_others(self.fast_ends().into_iter().map(|(_, end)| end));
+        }
+        adopted
     }
 
     /// Measures loads, moves a queue if a worker is overloaded, and reports faults.
@@ -102,8 +107,12 @@ impl Ports {
         if self.loads.measure(&self.placement, counters, Instant::now()) {
             self.relieve_workers(context);
         }
-        if let Some(error) = self.store.check(Instant::now()) {
+        let Check { keep_again, report } = self.store.check(Instant::now());
+        if keep_again {
             self.open.values_mut().for_each(|port| port.control.keep_again(&self.store));
+            self.kernel_flows.get().into_iter().for_each(|shared| shared.keep_again(&self.store));
+        }
+        if let Some(error) = report {
             context.notices.push(Notice::InterfacesNotKept { error });
         }
         for (id, state) in &mut self.open {

@@ -3,6 +3,7 @@
 
 pub mod kept;
 mod layout;
+mod loss;
 mod property;
 mod routed;
 mod table;
