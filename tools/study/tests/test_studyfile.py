@@ -81,6 +81,9 @@ class Reading(unittest.TestCase):
         studies = sorted((Path(__file__).parents[3] / "studies").glob("*.toml"))
         self.assertTrue(studies)
         for path in studies:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for form in FORMS:
+                self.assertIn(f"[{form}]", lines, f"{path}: add a form of at most {FORMS[form]} s")
             for form in ("full", *FORMS):
                 study = studyfile.load(path, form)
                 self.assertTrue(study.responses, path)

@@ -210,6 +210,17 @@ for line in sys.stdin:
         self.run_study()
         self.assertIn("lost at 'nic', which losses.places lacks", self.rows()[0]["error"])
 
+    def test_a_form_has_a_folder_and_an_estimate_of_its_own(self) -> None:
+        more = '[short]\nlevels = { method = ["a"] }\ntakes = 30\n'
+        self.write(PROGRAM.replace("BROKEN", str(self.broken)), more)
+        status, said = self.run_study("--short")
+        self.assertEqual(status, 0, said)
+        self.assertIn("2 runs (about 60 s), 0 done", said)
+        with self.assertRaisesRegex(StudyError, "another length"):
+            self.run_study("--resume", "--quick")
+        _, said = self.run_study("--short", "--list")
+        self.assertIn("takes about 60 s", said)
+
     def test_variables_are_set(self) -> None:
         text = STUDY.replace('"{method}"]', '"{method}", "{times}"]\nvariables = { times = 2 }').replace("PYTHON", sys.executable)
         program = "import json, sys; print(json.dumps(dict(rate=int(sys.argv[3]))))"
