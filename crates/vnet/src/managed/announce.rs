@@ -17,6 +17,10 @@ use crate::ifreq::check;
 /// # Errors
 /// The kernel's error.
 pub(super) fn announce(index: u32, mac: MacAddr, addresses: impl Iterator<Item = IpAddr>) -> io::Result<()> {
+    let addresses: Vec<IpAddr> = addresses.collect();
+    if addresses.is_empty() {
+        return Ok(());
+    }
     // No protocol: nothing is received.
     // SAFETY: no pointers.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
@@ -26,9 +30,18 @@ pub(super) fn announce(index: u32, mac: MacAddr, addresses: impl Iterator<Item =
     let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     to.sll_family = libc::AF_PACKET as libc::c_ushort;
     to.sll_ifindex = index as libc::c_int;
-    for frame in addresses.filter_map(|address| announcement(mac, address)) {
+    let sent = send_all(&fd, &to, addresses.into_iter().filter_map(|address| announcement(mac, address)));
+    // The kernel waits for an RCU grace period when it closes such a socket, some 15 ms. Many interfaces wait together.
+    let closing = std::thread::Builder::new().name("netvm-netns".to_owned());
+    let _ = closing.spawn(move || drop(fd));
+    sent
+}
+
+/// Sends frames by an interface.
+fn send_all(fd: &OwnedFd, to: &libc::sockaddr_ll, frames: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
+    for frame in frames {
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        let (bytes, to) = (frame.as_ptr().cast(), std::ptr::from_ref(&to).cast());
+        let (bytes, to) = (frame.as_ptr().cast(), std::ptr::from_ref(to).cast());
         // SAFETY: frame and address live until the call returns, and have these lengths.
         let sent =
             unsafe { libc::sendto(fd.as_raw_fd(), bytes, frame.len(), libc::MSG_DONTWAIT, to, length) };
