@@ -3,6 +3,7 @@
 
 mod conn;
 mod e1000;
+mod latency;
 #[cfg(test)]
 mod studies;
 mod switching;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use conn::ConnArgs;
 pub use e1000::{E1000Args, Load};
+pub use latency::LatencyArgs;
 pub use switching::{SwitchKind, SwitchingArgs};
 
 use crate::cases::guests::e1000::CardArgs;
@@ -64,7 +66,7 @@ pub enum Bench {
     /// The same traffic with one worker and with two
     Workers(BenchArgs),
     /// Time of packets in the engine and its NFs, at 10, 50 and 90 % of the highest lossless rate
-    Latency(BenchArgs),
+    Latency(LatencyArgs),
     /// Forwarding while a scraper and the web page read netvmd, against forwarding without them
     Watch(BenchArgs),
     /// Time to reclaim the buffers of a killed NF

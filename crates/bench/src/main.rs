@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Bench::Overload(args) => bench("overload", &args, cases::load::overload::measure),
         Bench::Idle(args) => bench("idle", &args, cases::load::idle::measure),
         Bench::Workers(args) => bench("workers", &args, cases::load::workers::measure),
-        Bench::Latency(args) => bench("latency", &args, cases::load::latency::measure),
+        Bench::Latency(args) => bench("latency", &args.bench, |_| cases::load::latency::measure(&args)),
         Bench::Watch(args) => bench("watch", &args, cases::load::watch::measure),
         Bench::Reclaim(args) => bench("reclaim", &args, cases::nfs::reclaim::measure),
         Bench::Policy(args) => bench("policy", &args.bench, |_| cases::forwarding::policy::measure(&args)),

@@ -61,6 +61,11 @@ impl<'a> Subject<'a> {
     pub fn new(name: impl Into<String>, measure: impl FnMut(&Plan) -> Measured + 'a) -> Self {
         Self { name: name.into(), measure: Box::new(measure) }
     }
+
+    /// Whether it is to be measured: all are if none is named.
+    pub fn is_chosen(&self, only: &[String]) -> bool {
+        only.is_empty() || only.contains(&self.name)
+    }
 }
 
 /// The ratio of two cases.

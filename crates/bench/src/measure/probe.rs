@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the round trip of single packets over a veth pair in a private network namespace.
+//! Measures the round trip of single packets over an interface, such as a veth pair in a private network namespace.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -66,18 +66,20 @@ pub fn ip(arguments: &[&str]) -> Result<(), BenchError> {
 /// Sends packets and waits for their return.
 #[derive(Debug)]
 pub struct Probe {
+    interface: String,
     socket: OwnedFd,
     sent: u64,
 }
 
 impl Probe {
-    /// Opens a socket on [`PROBE_END`].
+    /// Opens a socket on an interface.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn open() -> Result<Self, BenchError> {
-        let what = format!("cannot open a packet socket on {PROBE_END}");
-        Ok(Self { socket: packet_socket().map_err(BenchError::system(what))?, sent: 0 })
+    pub fn open(interface: &str) -> Result<Self, BenchError> {
+        let what = format!("cannot open a packet socket on {interface}");
+        let socket = packet_socket(interface).map_err(BenchError::system(what))?;
+        Ok(Self { interface: interface.to_owned(), socket, sent: 0 })
     }
 
     /// Sends a packet; returns its round-trip time in microseconds, this thread's wake-up included.
@@ -101,7 +103,7 @@ impl Probe {
                 // A packet that arrived late.
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
-                    let what = format!("packet {} over {PROBE_END}", self.sent);
+                    let what = format!("packet {} over {}", self.sent, self.interface);
                     return Err(BenchError::Nothing { what, seconds: start.elapsed().as_secs_f64() });
                 }
                 Err(error) => return Err(BenchError::system("cannot receive a packet")(error)),
@@ -110,10 +112,10 @@ impl Probe {
     }
 }
 
-fn packet_socket() -> io::Result<OwnedFd> {
+fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     let protocol = NonZeroU32::new(u32::from(ETHERTYPE.to_be())).map(Protocol::from_raw);
     let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol)?;
-    let index = rustix::net::netdevice::name_to_index(&socket, PROBE_END)?;
+    let index = rustix::net::netdevice::name_to_index(&socket, interface)?;
     bind(&socket, ETHERTYPE, index)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)

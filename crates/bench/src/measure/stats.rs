@@ -43,6 +43,14 @@ pub fn median(figures: &[f64]) -> f64 {
     Summary::of(figures).map_or(0.0, |summary| summary.median)
 }
 
+/// The figure that this share of the unsorted ones does not exceed; 0 without figures.
+pub fn quantile(figures: &[f64], share: f64) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
 /// Rounds to four decimals, the most that a run can resolve.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
@@ -60,6 +68,16 @@ mod tests {
         assert_eq!(even, Summary { median: 3.0, min: 1.0, max: 10.0, runs: 4 });
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_figures() {
+        let figures = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(
+            [0.0, 0.5, 0.51, 0.99, 1.0].map(|share| quantile(&figures, share)),
+            [1.0, 2.0, 3.0, 4.0, 4.0]
+        );
+        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 
     #[test]

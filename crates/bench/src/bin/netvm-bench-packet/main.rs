@@ -10,6 +10,7 @@
 //!                                   -> sent PACKETS in MICROS
 //! receive MAC MILLIS                receives for this time after the first packet
 //!                                   -> received PACKETS in MICROS, dropped PACKETS (because the socket was full)
+//! echo MAC MILLIS                   sends back what it receives, for this time       -> echoed PACKETS
 //! driver FILE [PARAMETER]...        replaces the e1000 driver that is loaded      -> driver FILE works
 //! ```
 //!
@@ -58,6 +59,7 @@ fn handle(line: &str) -> io::Result<String> {
         }
         ["driver", file, parameters @ ..] => load_driver(file, &parameters.join(" ")),
         ["receive", mac, millis] => receive(mac, Duration::from_millis(number(millis)?)),
+        ["echo", mac, millis] => echo(mac, Duration::from_millis(number(millis)?)),
         words => sockets::handle(words).unwrap_or_else(|| Err(io::Error::other("unknown command"))),
     }
 }
@@ -111,6 +113,23 @@ fn receive(mac: &str, time: Duration) -> io::Result<String> {
     Ok(format!("received {received} in {micros}, dropped {}", dropped(&socket)?))
 }
 
+/// Sends back what it receives for a time.
+fn echo(mac: &str, time: Duration) -> io::Result<String> {
+    let (socket, mut burst) = (bind_to(&interface(mac)?)?, Burst::new());
+    let wait = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
+    option(&socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
+    println!("echoing");
+    let (start, mut echoed) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        match burst.send_back(&socket) {
+            Ok(sent) => echoed += sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(format!("echoed {echoed}"))
+}
+
 /// Packets that the kernel dropped because the socket was full.
 fn dropped(socket: &OwnedFd) -> io::Result<u32> {
     // SAFETY: all zeros are valid numbers.
@@ -158,11 +177,7 @@ fn forward(name: &str) -> io::Result<()> {
     let (socket, mut burst) = (bind_to(name)?, Burst::new());
     println!("forwarding on {name}");
     loop {
-        let count = burst.receive(&socket)?;
-        for (part, message) in burst.parts.iter_mut().zip(&burst.messages[..count]) {
-            part.iov_len = (message.msg_len as usize).min(MAX_FRAME);
-        }
-        burst.send(&socket, count);
+        burst.send_back(&socket)?;
     }
 }
 
@@ -199,6 +214,15 @@ impl Burst {
         check(unsafe {
             libc::recvmmsg(fd, self.messages.as_mut_ptr(), BURST as u32, wait, std::ptr::null_mut())
         })
+    }
+
+    /// Receives packets, at least one, and sends them back. Returns how many the interface took.
+    fn send_back(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        let count = self.receive(socket)?;
+        for (part, message) in self.parts.iter_mut().zip(&self.messages[..count]) {
+            part.iov_len = (message.msg_len as usize).min(MAX_FRAME);
+        }
+        Ok(self.send(socket, count))
     }
 
     /// Sends `count` packets. Returns how many the interface took; the others are dropped.

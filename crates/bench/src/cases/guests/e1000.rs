@@ -16,6 +16,7 @@
 //! - `NIC-gg-64B`: a guest sends to another guest, through netvm or the kernel's bridge.
 //! - `NIC-rx-2x`: a guest is offered twice its capacity in packets of 64 bytes, from a source of the engine or by
 //!   AF_PACKET on the TAP. If a guest receives less at a higher load, its NIC suffers from receive livelock.
+//! - `NIC-rr`: a frame to a guest and back, in microseconds; the next one follows at once.
 //!
 //! Figures per packet: `… requests` counts messages from QEMU to netvm, each of which is a VM exit; `… doorbells`
 //! counts those that write TDT or RDT, which a client with KVM maps instead; `… interrupts` counts interrupts.
@@ -23,6 +24,7 @@
 mod card;
 mod guest;
 mod receive;
+mod round_trip;
 mod send;
 mod study;
 
@@ -92,6 +94,12 @@ pub fn measure(args: &E1000Args) -> Result<Vec<Row>, BenchError> {
                 }));
             }
         }
+        let name = round_trip(nic);
+        if is_wanted(&name) && matches!(nic.driver, Driver::Stock | Driver::Csb) {
+            subjects.push(Subject::new(name.clone(), move |plan| {
+                bench.borrow_mut().round_trips(&name, nic, plan)
+            }));
+        }
         let name = receiving(nic);
         if is_wanted(&name) && matches!(nic.driver, Driver::Stock | Driver::Csb) {
             let mut capacity = Capacity::default();
@@ -114,6 +122,10 @@ fn to_guest(nic: Nic, size: u16) -> String {
     format!("{}-gg-{size}B", nic.name())
 }
 
+fn round_trip(nic: Nic) -> String {
+    format!("{}-rr", nic.name())
+}
+
 fn receiving(nic: Nic) -> String {
     format!("{}-rx", nic.name())
 }
@@ -122,6 +134,10 @@ fn receiving(nic: Nic) -> String {
 fn comparisons(args: &E1000Args, nics: &[Nic]) -> Vec<Comparison> {
     let stock = |card| Nic { card, driver: Driver::Stock };
     let mut found = Vec::new();
+    for (card, other) in [(Card::E1000, Card::QemuE1000), (Card::E1000e, Card::QemuE1000e)] {
+        let median = |card| format!("{} p50", round_trip(stock(card)));
+        found.push(Comparison::new(median(card), median(other)));
+    }
     for size in args.sizes.iter().copied() {
         for case in [to_host, to_guest] {
             for nic in nics
@@ -147,6 +163,8 @@ enum Traffic {
     Load(Card, u64),
     /// The first guest's card sends to the second one's.
     Between(Card),
+    /// A TAP interface is connected to a card of the first guest.
+    RoundTrips(Card),
 }
 
 /// Counters of a card.
@@ -290,10 +308,18 @@ fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_mode
         let number = guest_cards.iter().position(|guest_card| *guest_card == GuestCard { guest, card });
         number.and_then(|number| ports.get(number)).map_or(Action::Drop, |port| Action::Port(*port))
     };
+    let probe = matches!(traffic, Traffic::RoundTrips(_))
+        .then(|| layout.port("probe", PortKind::Tap { interface: round_trip::tap() }, 1500));
     for (guest_card, port) in guest_cards.iter().zip(&ports) {
-        let goes_on =
-            guest_card.guest == 0 && matches!(traffic, Traffic::Between(card) if card == guest_card.card);
-        layout.rule(*port, if goes_on { port_of(1, guest_card.card) } else { Action::Drop });
+        let action = match (traffic, probe) {
+            (Traffic::Between(card), _) if card == guest_card.card => port_of(1, card),
+            (Traffic::RoundTrips(card), Some(probe)) if card == guest_card.card => Action::Port(probe),
+            _ => Action::Drop,
+        };
+        layout.rule(*port, if guest_card.guest == 0 { action } else { Action::Drop });
+    }
+    if let (Traffic::RoundTrips(card), Some(probe)) = (traffic, probe) {
+        layout.rule(probe, port_of(0, card));
     }
     if let Traffic::Load(card, rate) = traffic {
         let source = layout.port("load", paced(MIN_FRAME, rate), 1500);

@@ -19,7 +19,7 @@ use crate::cli::BenchArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Figure, Plan, Subject, alternate};
-use crate::measure::probe::{ENGINE_END, Probe, enter_private_network};
+use crate::measure::probe::{ENGINE_END, PROBE_END, Probe, enter_private_network};
 use crate::measure::report::{Row, Unit};
 use crate::measure::stats::median;
 use crate::nf::{Kind, NfSpec};
@@ -69,7 +69,7 @@ fn idle(case: Case, packets: usize, cores: Cores, plan: &Plan) -> Result<Vec<Fig
 
     let window = rig.measure(name, plan.warm_up, plan.window)?;
     let mut figures = vec![Figure::new(format!("idle-cpu-{name}"), Unit::Percent, window.cpu_percent())];
-    let mut probe = Probe::open()?;
+    let mut probe = Probe::open(PROBE_END)?;
     let (mut first, mut next, mut delay) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..packets {
         rig.run(PACKET_INTERVAL)?;

@@ -18,7 +18,7 @@ use netvm_engine::{LatencyView, Span};
 use netvm_model::{Action, Idle, Output, PortKind, SourceConfig};
 
 use crate::cases::guests::vhost::{self, GuestCase};
-use crate::cli::BenchArgs;
+use crate::cli::LatencyArgs;
 use crate::error::BenchError;
 use crate::machine::Cores;
 use crate::measure::harness::{Comparison, Figure, Measured, Plan, Subject, alternate};
@@ -48,10 +48,10 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.99
 ///
 /// # Errors
 /// [`BenchError`] if any case has no figure.
-pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
-    let cores = args.cores()?;
+pub fn measure(args: &LatencyArgs) -> Result<Vec<Row>, BenchError> {
+    let cores = args.bench.cores()?;
     testpmd::find()?;
-    if !args.skip_peers {
+    if !args.bench.skip_peers {
         ovs::find()?;
     }
     // The folder holds the guests' sockets and files.
@@ -65,7 +65,7 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         netvm(GuestCase { name: ours, load, cards: Cards::VirtioUser }, sandbox, cores, plan)
     }));
     let mut peers = Vec::new();
-    if !args.skip_peers {
+    if !args.bench.skip_peers {
         subjects.push(Subject::new(least, move |plan: &Plan| {
             over_floor(&vhost::folder(sandbox, "floor")?, load, cores, |guests| {
                 at_rates(least, guests, plan, idle)
@@ -76,8 +76,9 @@ pub fn measure(args: &BenchArgs) -> Result<Vec<Row>, BenchError> {
         }));
         peers = vec![least, peer];
     }
+    subjects.retain(|subject| subject.is_chosen(&args.only));
     let comparisons: Vec<_> = peers.iter().flat_map(|other| ratios(ours, other)).collect();
-    alternate(&args.plan(), &mut subjects, &comparisons)
+    alternate(&args.bench.plan(), &mut subjects, &comparisons)
 }
 
 fn ratios(ours: &str, other: &str) -> impl Iterator<Item = Comparison> {
