@@ -3,7 +3,8 @@
 //!
 //! A turn of its loop, in the order of the packet path:
 //!
-//! 1. receives a burst from each port that is due, and brings it through the [`graph`] of stages;
+//! 1. receives a burst from each port that is due, and brings it through the [`graph`] of stages; while the turn has
+//!    few packets, what the ports have gathered is sent before the next one is polled;
 //! 2. takes what each NF has returned, and what other workers have handed over, and does the same;
 //! 3. sends what the ports have gathered.
 //!
@@ -82,6 +83,10 @@ pub(crate) use tracer::Tracer;
 
 /// One in this many turns with packets is timed.
 const TIMED_EVERY: u32 = 16;
+
+/// Up to this many packets of a turn are sent before the turn polls the next port, so that they do not wait for the
+/// others. With more, a burst for each port at the end costs less.
+const PROMPT_UP_TO: usize = 16;
 
 /// Time limit for the exporter of flows at the end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -201,7 +206,7 @@ impl Worker {
     fn turn<const TIMED: bool>(&mut self) -> usize {
         let snapshot = &*self.snapshot;
         let dp = &mut self.dp;
-        let mut moved = 0;
+        let (mut moved, mut sent) = (0, 0);
         // Prefetches what NFs have returned while ports are served: first the ring indexes ...
         dp.nfs.each(|link| link.from_nf.prefetch_index());
         if self.inputs.is_empty() {
@@ -219,6 +224,8 @@ impl Worker {
                 self.inputs.left_out(n);
                 continue;
             }
+            // Not if a device has no room: it counts the turns for which packets wait.
+            let is_prompt = moved <= PROMPT_UP_TO && !dp.ports.has_unsent();
             let clock = Stopwatch::<TIMED>::start();
             let received = receive(dp, snapshot, port, &mut self.burst.batch);
             if std::mem::take(&mut is_first) {
@@ -238,6 +245,9 @@ impl Worker {
                 let end = clock.note(dp, Stage::Deliver, count).0;
                 if TIMED {
                     dp.counters.ports[port.index()].timed_cycles.add(end.wrapping_sub(begin));
+                }
+                if is_prompt && moved <= PROMPT_UP_TO {
+                    sent += send_gathered::<TIMED>(dp);
                 }
             }
             if is_shared {
@@ -267,12 +277,7 @@ impl Worker {
         if !dp.ports.shaped.is_empty() {
             moved += release_shaped(dp, snapshot);
         }
-        let clock = Stopwatch::<TIMED>::start();
-        let sent = dp.flush_ports();
-        dp.latency.flushed(dp.clock.now, |port| dp.ports.get(port).map(PortQueue::is_flushed));
-        if sent > 0 {
-            clock.note(dp, Stage::Transmit, sent);
-        }
+        sent += send_gathered::<TIMED>(dp);
         let Datapath { monitor, connections, clock, .. } = &mut *dp;
         if let Some(monitor) = monitor {
             monitor.age(moved > 0, clock.now, |record| verdicts::complete(record, snapshot, connections));
@@ -313,6 +318,18 @@ impl Worker {
             self.send(Event::Swept(done, request));
         }
     }
+}
+
+/// Sends what ports have gathered. Returns the number of packets that devices took.
+#[inline(always)]
+fn send_gathered<const TIMED: bool>(dp: &mut Datapath) -> usize {
+    let clock = Stopwatch::<TIMED>::start();
+    let sent = dp.flush_ports();
+    dp.latency.flushed(dp.clock.now, |port| dp.ports.get(port).map(PortQueue::is_flushed));
+    if sent > 0 {
+        clock.note(dp, Stage::Transmit, sent);
+    }
+    sent
 }
 
 /// Times a stage in turns that are timed; costs nothing in the others.

@@ -12,6 +12,11 @@
 #include "../../mbuf_free.h"
 #include "copy.h"
 
+/* A burst of at most this many packets shows that the guest waits for single ones. */
+#define SHORT_BURST 8
+/* Buffers that are prepared after such a burst. */
+#define NEXT 2
+
 /* A packet of any shape. */
 static inline __attribute__((always_inline)) bool
 fill_shape(struct ring *ring, struct rte_mbuf *mbuf, bool packed, copy_to_guest copy)
@@ -63,6 +68,29 @@ look_ahead(struct ring *ring, struct rte_mbuf *const *mbufs, uint16_t count, cha
 		prefetch_to_write(places[i] + RTE_CACHE_LINE_SIZE);
 	}
 	return i;
+}
+
+/*
+ * Brings the buffers of the next packets into this core's caches, for which nobody waits now. The guest reads the line
+ * with the next descriptor all the time, so that line is read and not prefetched to be written.
+ */
+static inline void
+prepare_next(struct ring *ring, bool packed)
+{
+	struct vring_desc descriptor;
+	uint16_t ids[NEXT];
+	uint16_t i, count = packed ? NEXT : prefetch_descriptors(ring, ids, NEXT, false);
+	const char *place;
+
+	for (i = 0; i < count; i++) {
+		if (!read_ahead(ring, i, ids, &descriptor, packed))
+			break;
+		place = whole(ring, descriptor.addr, descriptor.len);
+		if (place == NULL)
+			break;
+		prefetch_to_write(place);
+		prefetch_to_write(place + RTE_CACHE_LINE_SIZE);
+	}
 }
 
 /* Of either length. */
@@ -131,6 +159,8 @@ netvm_vring_fill(const struct device *device, struct vring_state *state, struct 
 		return 0;
 	publish(&ring, state, is_packed(device));
 	end_burst(&ring, state);
+	if (done <= SHORT_BURST)
+		prepare_next(&ring, is_packed(device));
 	return done;
 }
 

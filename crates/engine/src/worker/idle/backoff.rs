@@ -150,7 +150,8 @@ impl Backoff {
         if self.mode == Idle::Poll || idle < self.spin_cycles(awaited, now) {
             if self.yields(awaited, idle, now) {
                 self.is_shared = self.sharing.yield_core().others_ran;
-            } else {
+            } else if self.mode != Idle::Poll {
+                // Up to 140 cycles, in which a packet would wait.
                 core::hint::spin_loop();
             }
             return false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that share a worker: a port that is ahead waits, and its packets stay in its queue.
+//! Ports that share a worker: a port that is ahead waits, and its packets stay in its queue; few packets do not wait
+//! for the polls of other ports.
 
 use netvm_model::Host;
 
@@ -120,4 +121,24 @@ fn taken_of_four(host: &Host) -> [usize; 4] {
         rig.sent(4);
     }
     taken
+}
+
+#[test]
+fn few_packets_are_sent_before_the_next_port_is_polled() {
+    let mut rig = Rig::of(&rules(&["forward = { out = \"p1\" }", ""], &[]));
+    let mut sent_at_poll = |packets: usize| {
+        (0..packets).for_each(|_| rig.receive(0, &udp(1, 2, 3)));
+        assert_eq!(rig.turn(), 2 * packets);
+        assert_eq!(rig.sent(1).len(), packets);
+        rig.wires[1].lock().unwrap().sent_at_poll
+    };
+    assert_eq!([1, 16, 17, 64].map(&mut sent_at_poll), [1, 16, 0, 0], "many are sent together, at the end");
+    // For a port without room, packets wait as many turns as ever.
+    rig.wires[1].lock().unwrap().is_full = true;
+    rig.receive(0, &udp(1, 2, 3));
+    assert_eq!(rig.turn(), 1);
+    rig.wires[1].lock().unwrap().is_full = false;
+    rig.receive(0, &udp(1, 2, 3));
+    assert_eq!(rig.turn(), 3);
+    assert_eq!((rig.sent(1).len(), rig.wires[1].lock().unwrap().sent_at_poll), (2, 0));
 }

@@ -15,6 +15,8 @@ use crate::memory::Memory;
 pub(in crate::worker::tests) struct Wire {
     pub(in crate::worker::tests) to_engine: VecDeque<Vec<u8>>,
     pub(in crate::worker::tests) from_engine: Vec<Vec<u8>>,
+    /// Frames from the engine when it last polled the port.
+    pub(in crate::worker::tests) sent_at_poll: usize,
     /// Payload bytes of each packet that a received segment is to be cut into; `None`: frames come finished.
     pub(in crate::worker::tests) segment_size: Option<u16>,
     /// It takes no frames.
@@ -42,6 +44,7 @@ impl TxBuffered for WireDevice {
 impl Device for WireDevice {
     fn receive(&mut self, memory: &Memory, out: &mut Batch, wanted: usize, _cx: &PortContext<'_>) {
         let wire = &mut *self.wire.lock().unwrap();
+        wire.sent_at_poll = wire.from_engine.len();
         let count = wanted.min(wire.to_engine.len());
         for frame in wire.to_engine.drain(..count) {
             let segment = |size| segment_of(memory, &frame, size);
