@@ -142,7 +142,7 @@ fn http_passes_suricata_testpmd_twice_haproxy_and_an_nf_in_one_chain() {
     std::fs::create_dir(&www).unwrap();
     std::fs::write(www.join("good"), "nothing of interest\n").unwrap();
     std::fs::write(www.join("bad"), "EICAR-LIKE-TEST\n").unwrap();
-    let daemon = Daemon::start(&config(&site, &hops));
+    let mut daemon = Daemon::start(&config(&site, &hops));
     let mut server = std::process::Command::new("ip")
         .args(["netns", "exec", site.server.namespace(), "busybox", "httpd", "-f", "-p", "80", "-h"])
         .arg(&www)
@@ -195,4 +195,5 @@ fn http_passes_suricata_testpmd_twice_haproxy_and_an_nf_in_one_chain() {
             && count(programs.last().unwrap(), "right_out") == daemon.left("out")
     });
     assert!(count(programs[0], "left_in") > 0);
+    daemon.purge();
 }
