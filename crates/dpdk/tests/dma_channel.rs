@@ -9,7 +9,7 @@ mod guest;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{eal, packet, pool};
 use dpdk::{Batch, DmaChannel, DmaChannelError, Pool, VhostMode, VhostOptions, VhostPort, VhostQueue};
@@ -21,12 +21,8 @@ const NUMBER: i32 = 0;
 const BUFFERS: u32 = 1024;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_micros(100));
-    }
+fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    assert!(netvm_testing::within(TIMEOUT, done), "{what}");
 }
 
 /// A guest that sends a frame once it forwards, and records what it receives.

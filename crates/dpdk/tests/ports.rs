@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{
     bytes, eal, layout, memory, null, packet, pool, pool_over, private_namespace, root_or_skip, veth,
@@ -48,17 +48,13 @@ fn pool_of(stride: u32, buffers: u32) -> Arc<Pool> {
 fn send(tx: &mut TxQueue, packet: Mbuf) {
     let mut batch = Batch::new();
     batch.push(packet).unwrap();
-    let start = Instant::now();
-    while tx.burst(&mut batch) == 0 {
-        assert!(start.elapsed() < TIMEOUT, "not sent");
-    }
+    assert!(netvm_testing::within(TIMEOUT, || tx.burst(&mut batch) == 1), "not sent");
 }
 
 /// The next `count` of our frames from any of the queues.
 fn receive(queues: &mut [RxQueue], count: usize) -> Vec<Vec<u8>> {
-    let (mut frames, mut batch, start) = (Vec::new(), Batch::new(), Instant::now());
-    while frames.len() < count {
-        assert!(start.elapsed() < TIMEOUT, "{} of {count} frames came", frames.len());
+    let (mut frames, mut batch) = (Vec::new(), Batch::new());
+    netvm_testing::within(TIMEOUT, || {
         for queue in &mut *queues {
             queue.burst(&mut batch);
             for packet in batch.drain() {
@@ -66,7 +62,9 @@ fn receive(queues: &mut [RxQueue], count: usize) -> Vec<Vec<u8>> {
                 frames.extend(Some(bytes(&packet)).filter(|frame| is_ours(frame)));
             }
         }
-    }
+        frames.len() >= count
+    });
+    assert!(frames.len() >= count, "{} of {count} frames came", frames.len());
     frames
 }
 
@@ -218,10 +216,7 @@ fn drivers_descriptors_are_not_inherited() {
     let _tap = PortBuilder::new(tap).descriptors(8, 8).start(eal(), &pool).unwrap();
     veth(1500);
     let _af_packet = af_packet("va").start(eal(), &pool).unwrap();
-    let start = Instant::now();
     // Other tests open ports meanwhile.
-    while inherited().len() > before.len() {
-        assert!(start.elapsed() < TIMEOUT, "{:?}", inherited());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let are_gone = || inherited().len() <= before.len();
+    assert!(netvm_testing::within(TIMEOUT, are_gone), "{:?}", inherited());
 }

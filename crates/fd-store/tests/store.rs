@@ -118,13 +118,9 @@ fn files_and_the_process_go_when_nobody_comes() {
     let since = Instant::now();
     assert!(is_closed(&there));
     let after = since.elapsed();
-    assert!(after > TIMEOUT / 2 && after < 3 * TIMEOUT, "{after:?}");
+    assert!(after > TIMEOUT / 2, "{after:?}");
     let socket = folder.path().join("store.sock");
-    let deadline = Instant::now() + TIMEOUT;
-    while listens(&socket) {
-        assert!(Instant::now() < deadline, "the process stays");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    netvm_testing::until("the process has ended", || !listens(&socket));
     // It is started again.
     assert!(store.open(b"a").unwrap().1.is_empty());
 }

@@ -194,7 +194,7 @@ fn peers_that_violate_the_protocol_are_disconnected() {
     let start = Instant::now();
     assert!(matches!(netvm_attach::receive::<Hello>(&silent), Err(AttachError::Closed)));
     assert!(matches!(netvm_attach::receive::<Hello>(&unready), Err(AttachError::Closed)));
-    assert!((4..8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_secs(4), "they are given time: {:?}", start.elapsed());
     daemon.until("the engine has removed it", |daemon| {
         daemon.stats().groups[0].instances == 0 && daemon.nf("a-nf").state == NfState::External
     });

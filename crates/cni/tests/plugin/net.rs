@@ -4,10 +4,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+pub use netvm_testing::within;
 
 const HOST_LOCAL: &str = "/usr/lib/cni/host-local";
 pub const PLUGIN: &str = env!("CARGO_BIN_EXE_netvm-cni");
@@ -27,17 +29,6 @@ pub fn run(command: &str) -> Output {
 pub fn succeeds(command: &str) -> bool {
     let mut words = command.split(' ');
     Command::new(words.next().unwrap()).args(words).output().is_ok_and(|output| output.status.success())
-}
-
-pub fn within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
-    while !is_so() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
 }
 
 /// A network namespace; removed on drop.

@@ -141,19 +141,17 @@ mod tests {
                 .spawn()
                 .unwrap();
         // The same process executes setpriv, ip and tail in turn.
-        while processes(&names.folder()).len() != 1
-            || !run(&format!("ip netns pids {namespace}")).unwrap().contains(&inside.pid().to_string())
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        netvm_testing::until("it runs inside", || {
+            let inside = inside.pid().to_string();
+            processes(&names.folder()).len() == 1
+                && run(&format!("ip netns pids {namespace}")).unwrap().contains(&inside)
+        });
         assert_eq!(found(names).len(), 6, "{:?}", found(names));
         assert!(all_runs().contains(&names) && !names.is_alive());
         // Not `dead_runs`, which would remove what a concurrent test uses.
         std::thread::scope(|scope| {
             scope.spawn(|| remove(names));
-            while inside.ended().unwrap().is_none() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            netvm_testing::until("it has ended", || inside.ended().unwrap().is_some());
         });
         assert_eq!(found(names), Vec::<String>::new());
     }

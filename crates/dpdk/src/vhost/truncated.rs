@@ -98,7 +98,6 @@ fn mark_at(address: usize) -> Option<&'static Mark> {
 mod tests {
     use std::ptr;
     use std::sync::Mutex;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -123,13 +122,8 @@ mod tests {
     #[test]
     fn missing_pages_of_guests_read_as_zeroes_and_tell_on_them() {
         watched();
-        let told = |device| {
-            let start = Instant::now();
-            while !CLOSED.lock().unwrap().contains(&device) && start.elapsed() < Duration::from_secs(30) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            CLOSED.lock().unwrap().contains(&device)
-        };
+        let told =
+            |device| netvm_testing::within(netvm_testing::LIMIT, || CLOSED.lock().unwrap().contains(&device));
         let start = missing(1 << 20);
         record_regions(1000, [(0, 0); 7].into_iter().chain([(start as usize, 1 << 20)]));
         // SAFETY: mapped; what has no pages gets some.

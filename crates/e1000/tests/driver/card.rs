@@ -115,11 +115,9 @@ impl Card {
     /// Another client takes the place of this one.
     pub fn reconnect(&mut self) {
         drop(std::mem::replace(&mut self.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.port.status().is_connected {
-            assert!(Instant::now() < deadline, "the port has not noticed that its client has gone");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        netvm_testing::until("the port has noticed that its client has gone", || {
+            !self.port.status().is_connected
+        });
         self.client = Client::connect(&self.path);
     }
 

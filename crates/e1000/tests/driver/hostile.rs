@@ -3,10 +3,10 @@
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
 
 use netvm_e1000::{Doorbells, Fault, Options, Port};
 use netvm_guest_socket::{BindError, ServeError};
+use netvm_testing::until;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -15,11 +15,7 @@ use super::client::*;
 
 /// Waits until the port has disconnected its client; returns the reason.
 fn disconnected(port: &Port) -> Option<Fault> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while port.status().is_connected {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("it is disconnected", || !port.status().is_connected);
     port.status().fault
 }
 
@@ -173,11 +169,7 @@ fn a_client_that_says_nothing_keeps_the_next_one_out_only_for_a_moment() {
     drop(std::mem::replace(&mut card.client.socket, std::os::unix::net::UnixStream::pair().unwrap().0));
     disconnected(&card.port);
     let silent = Client::raw(&path);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Client::raw(&path).call(VERSION, b"\0\0\0\0{}\0", None).is_err() {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("another client is served", || Client::raw(&path).call(VERSION, b"\0\0\0\0{}\0", None).is_ok());
     drop(silent);
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use netvm_e1000::{Doorbells, Model, NotTaken, Options, Pieces, Port, Queue, keep_cards_in};
 use netvm_fd_store::Store;
+use netvm_testing::until;
 
 use super::card::*;
 use super::client::*;
@@ -207,14 +208,6 @@ fn vectors_and_extended_descriptors_outlive_the_process() {
     driver.send(&[&frame(BROADCAST, 60)], REPORT, 0, 0);
     until("the packet", || driver.received().is_some());
     until("the interrupt", || is_signalled(&vector));
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 /// What a driver has sent and received.

@@ -44,13 +44,8 @@ fn exchange(from: &Namespace, to: &Namespace) {
             let to = SocketAddr::from((address(2), SERVICE));
             let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5)).ok();
             // Until the server listens and the ports are up.
-            let mut stream = (0..100).find_map(|_| {
-                connect().or_else(|| {
-                    std::thread::sleep(Duration::from_millis(50));
-                    None
-                })
-            });
-            stream.as_mut().unwrap().write_all(&[&[connection], &bytes(connection)[..]].concat()).unwrap();
+            let mut stream = netvm_testing::until_some("connected", connect);
+            stream.write_all(&[&[connection], &bytes(connection)[..]].concat()).unwrap();
         };
         std::thread::scope(|scope| {
             (0..CONNECTIONS).for_each(|connection| drop(scope.spawn(move || send(connection))));

@@ -137,10 +137,7 @@ fn connections_are_set_up_while_another_port_scans() {
         // Until the server listens and both know each other's address.
         let warm_up = || {
             guests[0].namespace.enter();
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while connect(address, b'x').is_err() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            netvm_testing::until("the server answers", || connect(address, b'x').is_ok());
         };
         std::thread::scope(|scope| scope.spawn(warm_up).join().unwrap());
         for _ in 0..ROUNDS {

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PROGRAM: &str = "dpdk-testpmd";
 
@@ -112,12 +112,11 @@ pub fn quit(mut guests: Vec<Running>) {
             let _ = prompt.write_all(b"quit\n");
         }
     }
-    let start = Instant::now();
-    while !guests.is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{PROGRAM} does not end");
-        std::thread::sleep(Duration::from_millis(5));
+    let have_ended = || {
         guests.retain_mut(|guest| guest.child.try_wait().unwrap().is_none());
-    }
+        guests.is_empty()
+    };
+    assert!(netvm_testing::within(Duration::from_secs(60), have_ended), "{PROGRAM} does not end");
 }
 
 impl Drop for Running {

@@ -143,18 +143,11 @@ impl Rig {
 
     /// Serves the engine until `done` or for `limit`; returns whether it was done.
     pub fn until(&mut self, limit: Duration, mut done: impl FnMut(&Engine) -> bool) -> bool {
-        let start = Instant::now();
-        loop {
+        netvm_testing::within(limit, || {
             self.engine.service();
             self.notices.extend(self.engine.notices());
-            if done(&self.engine) {
-                return true;
-            }
-            if start.elapsed() > limit {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            done(&self.engine)
+        })
     }
 
     /// Waits until an NF's threads have counted `count` received packets in sum. An NF publishes its counters after it

@@ -10,6 +10,7 @@ use crate::frames::FlowFrame;
 use netvm_capture::CaptureReader;
 use netvm_flowmon::export::{Exporter, Options};
 use netvm_flowmon::{Amount, AnyMeter, Settings, TableKind};
+use netvm_testing::{LIMIT, until, within};
 use rtrb::RingBuffer;
 
 const SETTINGS: Settings = Settings { idle: 1 << 40, active: 1 << 50, sampling: 1, names: 4096 };
@@ -72,8 +73,9 @@ fn nfcapd_stores_a_million_flows() {
     let mut total = Amount::default();
     for n in 0..FLOWS {
         // The ring is emptied at the pace of the exporter: what does not fit would be counted as lost.
-        while n.is_multiple_of(1000) && meter.counts().records > exporter.totals().exported + 40_000 {
-            std::thread::sleep(Duration::from_millis(1));
+        if n.is_multiple_of(1000) {
+            let has_room = || meter.counts().records <= exporter.totals().exported + 40_000;
+            until("there is room", has_room);
         }
         count(&mut meter, frame.of(n), clock().cycles + u64::from(n));
         total.add(Amount { packets: 1, bytes: 60, octets: 46 });
@@ -123,17 +125,11 @@ fn a_tcp_collector_that_is_away_is_waited_for_and_costs_the_meter_nothing() {
     send(&mut away, 2000);
     // None of it waits for the collector.
     away.finish(|| false);
-    let end = Instant::now() + Duration::from_secs(30);
-    while !exporter.totals().is_away {
-        assert!(Instant::now() < end, "the exporter says that the collector is away");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the exporter says that the collector is away", || exporter.totals().is_away);
     let listener = TcpListener::bind(address).unwrap();
     let reader = std::thread::spawn(move || read_session(&listener));
-    while exporter.totals().exported < 2000 {
-        assert!(Instant::now() < end + Duration::from_secs(30), "{:?}", exporter.totals());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let is_exported = || exporter.totals().exported >= 2000;
+    assert!(within(2 * LIMIT, is_exported), "{:?}", exporter.totals());
     let mut back = meter(&exporter, TableKind::Tagged, 4096);
     send(&mut back, 1000);
     back.finish(wait());
@@ -152,14 +148,12 @@ fn a_udp_collector_that_is_away_is_reported_and_bounded() {
     let target = format!("ipfix:udp:127.0.0.1:{port}").parse().unwrap();
     let exporter = Exporter::start(&options(Some(target))).unwrap();
     let mut away = meter(&exporter, TableKind::Tagged, 64);
-    let end = Instant::now() + Duration::from_secs(30);
     let (mut frame, mut n) = (FlowFrame::new(), 0u32);
-    while !exporter.totals().is_away {
-        assert!(Instant::now() < end, "{:?}", exporter.totals());
+    until("the exporter says that the collector is away", || {
         count(&mut away, frame.of(n), clock().cycles);
         n += 1;
-        std::thread::sleep(Duration::from_micros(200));
-    }
+        exporter.totals().is_away
+    });
     away.finish(|| false);
     drop(away);
     let totals = exporter.finish();

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netvm_flowmon::export::{Clock, Options, Target};
 
@@ -81,11 +81,7 @@ impl Nfcapd {
             println!("SKIP: nfcapd is not installed: apt-get install nfdump");
             return None;
         };
-        let end = Instant::now() + Duration::from_secs(30);
-        while udp_queue(port).is_none() {
-            assert!(Instant::now() < end, "nfcapd listens");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        netvm_testing::until("nfcapd listens", || udp_queue(port).is_some());
         Some(Self { child, folder, log, port })
     }
 
@@ -96,15 +92,13 @@ impl Nfcapd {
     /// Stops it when it has read everything. Returns the packets and octets that it stored, both directions of each
     /// flow.
     pub fn finish(mut self, packets: u64) -> (u64, u64) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while let Some((waiting, lost)) = udp_queue(self.port) {
-            assert_eq!(lost, 0, "nfcapd's socket had no room: lower the rate");
-            if waiting == 0 {
-                break;
-            }
-            assert!(Instant::now() < end, "nfcapd reads {packets} packets");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let has_read = || {
+            udp_queue(self.port).is_none_or(|(waiting, lost)| {
+                assert_eq!(lost, 0, "nfcapd's socket had no room: lower the rate");
+                waiting == 0
+            })
+        };
+        assert!(netvm_testing::within(Duration::from_secs(60), has_read), "nfcapd reads {packets} packets");
         // What it has taken from the socket is processed when it stops.
         std::thread::sleep(Duration::from_millis(200));
         let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();

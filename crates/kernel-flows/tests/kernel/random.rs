@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_kernel_flows::{Field, Key, Mask, Transport};
 use netvm_wire::MacAddr;
@@ -135,11 +135,10 @@ fn check(name: &str, mask: &Mask) {
                 expected.insert(frame.clone());
             }
         }
-        let end = Instant::now() + Duration::from_secs(5);
-        while slow.len() < expected.len() && Instant::now() < end {
+        netvm_testing::within(Duration::from_secs(5), || {
             slow.extend(rig.take_slow_frames().into_iter().filter(|frame| frames.contains(frame)));
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            slow.len() >= expected.len()
+        });
     }
     let slow: HashSet<Vec<u8>> = slow.into_iter().collect();
     let wrong: Vec<_> = slow.symmetric_difference(&expected).take(3).collect();

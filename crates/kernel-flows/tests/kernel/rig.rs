@@ -219,12 +219,9 @@ impl Rig {
         let before = (self.slow.load(Ordering::Relaxed), self.fast());
         work();
         // What the slow path has not counted yet.
-        let end = Instant::now() + Duration::from_millis(50);
         let slow = || self.slow.load(Ordering::Relaxed) != before.0;
-        while !slow() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        match (slow(), self.fast() != before.1) {
+        let is_slow = netvm_testing::within(Duration::from_millis(50), slow);
+        match (is_slow, self.fast() != before.1) {
             (false, false) => Seen::Nothing,
             (true, false) => Seen::Slow,
             (false, true) => Seen::Fast,
@@ -373,13 +370,13 @@ pub fn frames_of(socket: &OwnedFd, end: &[u8]) -> usize {
 /// Whether a packet socket receives a frame within some time.
 pub fn receives(socket: &OwnedFd, frame: &[u8]) -> bool {
     let mut bytes = [0; 2048];
-    let end = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < end {
-        match rustix::net::recv(socket, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT) {
-            Ok((length, _)) if bytes[..length] == *frame => return true,
-            Ok(_) => {}
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    netvm_testing::within(netvm_testing::LIMIT, || {
+        while let Ok((length, _)) = rustix::net::recv(socket, &mut bytes[..], flags) {
+            if bytes[..length] == *frame {
+                return true;
+            }
         }
-    }
-    false
+        false
+    })
 }

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use netvm_memif::{Options, Role};
 use proptest::prelude::*;
@@ -91,9 +90,7 @@ fn a_silent_peer_keeps_nobody_out() {
     let (_folder, socket) = folder();
     let (server, _queue) = open(&options(&socket, Role::Server));
     let silent = Raw::connect(&socket);
-    let began = Instant::now();
     assert!(silent.end().contains("silent"));
-    assert!(began.elapsed() < Duration::from_secs(5));
     fault(&server, "silent");
     RawClient::connect(&socket);
     // And one that closes at once, or in the middle.

@@ -3,12 +3,11 @@
 #![allow(unsafe_code, reason = "hands the bytes of vectors to queues")]
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use netvm_memif::{NotTaken, Options, Port, Queue, Role, Status};
 use tempfile::TempDir;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub use netvm_testing::until;
 
 pub fn folder() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -25,14 +24,6 @@ pub fn options(path: &Path, role: Role) -> Options {
 pub fn open(options: &Options) -> (Port, Queue) {
     let (port, mut queues) = Port::open(options).unwrap();
     (port, queues.remove(0))
-}
-
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "timeout: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 pub fn connected(port: &Port) {

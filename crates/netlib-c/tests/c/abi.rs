@@ -5,7 +5,6 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
-use std::time::{Duration, Instant};
 
 use netlib::sim::Process;
 use netlib::{Idle, PortId, RoleId, Verdict};
@@ -181,11 +180,7 @@ fn the_burst_functions_send_by_their_verdicts() {
         (outcomes[1].hash, outcomes[2].verdict, outcomes[3].verdict),
         (77, Verdict::Drop, Verdict::Next)
     );
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while nf.counter("waited") == Some(0) {
-        assert!(Instant::now() < deadline, "the timeout does not end");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    netvm_testing::until("the timeout ends", || nf.counter("waited") != Some(0));
     assert!(nf.stop().unwrap().success());
     assert_eq!(nf.counter("seen"), Some(4));
 }

@@ -213,7 +213,10 @@ mod tests {
             "{words}"
         );
         let expired = Site::new(0);
-        std::thread::sleep(Duration::from_millis(1100));
+        // Within a second.
+        netvm_testing::within(netvm_testing::LIMIT, || {
+            of(&expired, &root, "remote API").1.contains("has expired")
+        });
         let (level, words) = of(&expired, &root, "remote API");
         assert!(
             level == Level::Warn && words.contains("has expired") && words.contains("netvm cert"),

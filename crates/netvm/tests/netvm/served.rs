@@ -3,8 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::answers::{stats, status};
@@ -172,7 +172,8 @@ fn be_the_server() {
         async { Json(Done { message: "netvmd stops".into() }) }
     };
     let _server = Server::start_in(folder.into(), Router::new().route(path::STOP, post(end)));
-    std::thread::sleep(Duration::from_secs(60));
+    // As long as the test runs.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
 #[test]
@@ -184,12 +185,11 @@ fn stop_waits_until_netvmd_has_ended() {
         let mut server = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "served::be_the_server"])
             .env(SERVE_IN, folder.path())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while !socket.exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        netvm_testing::until("it serves", || socket.exists());
         let mut command = program();
         command.arg("--socket").arg(&socket).arg("stop");
         let said = run(command.args(json.then_some("--json"))).good();
@@ -364,18 +364,26 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
         .unwrap();
     let mut keys = child.stdin.take().unwrap();
     let mut out = child.stdout.take().unwrap();
+    let drawn = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&drawn);
     let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        out.read_to_end(&mut text).unwrap();
-        String::from_utf8_lossy(&text).into_owned()
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = out.read(&mut bytes) {
+            to.lock().unwrap().extend_from_slice(&bytes[..length]);
+        }
     });
-    for key in ["\t", "?", "?", "p", "q"] {
-        std::thread::sleep(Duration::from_millis(400));
+    let text = || String::from_utf8_lossy(&drawn.lock().unwrap()).into_owned();
+    netvm_testing::until("it is drawn", || text().contains("firewall"));
+    for key in ["\t", "?", "?", "p"] {
+        let before = text().len();
         keys.write_all(key.as_bytes()).unwrap();
-        keys.flush().unwrap();
+        netvm_testing::until("it is drawn again", || text().len() > before);
     }
+    netvm_testing::until("it is paused", || text().contains("paused"));
+    keys.write_all(b"q").unwrap();
     assert!(child.wait().unwrap().success());
-    let text = reader.join().unwrap();
+    reader.join().unwrap();
+    let text = text();
     assert!(text.contains("netvm top") && text.contains("firewall"), "{text:?}");
     // The alternate screen is entered and left.
     assert!(text.contains("\x1b[?1049h") && text.contains("\x1b[?1049l"), "{text:?}");

@@ -155,8 +155,10 @@ struct Followed<'a> {
 fn until(followed: Followed<'_>, what: impl Fn(&Tables) -> bool) -> Duration {
     let Followed { namespace, sockets, rib, engine } = followed;
     let begin = Instant::now();
-    while !what(engine) {
-        assert!(begin.elapsed() < Duration::from_secs(10), "timeout: {rib:?}");
+    let is_so = netvm_testing::within(netvm_testing::LIMIT, || {
+        if what(engine) {
+            return true;
+        }
         let mut is_unclear = false;
         let outcome = sockets.events.read(100, |event| {
             if let Some(change) = event_change(event) {
@@ -168,8 +170,9 @@ fn until(followed: Followed<'_>, what: impl Fn(&Tables) -> bool) -> Duration {
             rib.resync(all.unwrap());
         }
         tables(rib, engine);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        false
+    });
+    assert!(is_so, "timeout: {rib:?}");
     begin.elapsed()
 }
 

@@ -147,8 +147,6 @@ fn is_held_by_others(file: &File) -> io::Result<bool> {
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
-    use std::thread;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -158,15 +156,8 @@ mod tests {
 
     /// What `attempt` gives once nothing holds the lock. A process that another test starts at the same time keeps
     /// every lock of this one from its fork to its exec.
-    fn once_free<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            match attempt() {
-                Some(value) => return value,
-                None => assert!(Instant::now() < deadline, "the lock is still held"),
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+    fn once_free<T>(attempt: impl FnMut() -> Option<T>) -> T {
+        netvm_testing::until_some("the lock is free", attempt)
     }
 
     #[test]

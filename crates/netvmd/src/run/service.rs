@@ -187,7 +187,6 @@ pub fn notify(state: &str) {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-    use std::time::Instant;
 
     use super::*;
 
@@ -219,11 +218,7 @@ mod tests {
         }
         drop(open);
         let count = || written.lock().unwrap().iter().filter(|byte| **byte == b'\n').count();
-        let end = Instant::now() + Duration::from_secs(60);
-        while count() < QUEUED_LINES {
-            assert!(Instant::now() < end, "{} lines were written", count());
-            thread::sleep(Duration::from_millis(10));
-        }
+        netvm_testing::until("the lines are written", || count() >= QUEUED_LINES);
         // The thread may have taken one line out of the queue.
         assert!(count() <= QUEUED_LINES + 1, "{} lines", count());
         queue.write_all(b"the end\n").unwrap();

@@ -151,9 +151,9 @@ impl Site {
             let socket = packet_socket::open(&options).unwrap().queues.remove(0);
             for (n, frame) in frames.iter().enumerate() {
                 // Before the frame, a header without offload work.
-                while rustix::io::write(&socket, &[&[0; 10][..], frame].concat()).is_err() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                netvm_testing::until("a frame is sent", || {
+                    rustix::io::write(&socket, &[&[0; 10][..], frame].concat()).is_ok()
+                });
                 if n % 16 == 15 {
                     std::thread::sleep(Duration::from_millis(2));
                 }

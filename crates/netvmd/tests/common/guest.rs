@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_api::{VmInfo, VmState, path};
+use netvm_testing::within;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
@@ -261,9 +262,8 @@ impl Shell {
     /// Repeats a command until it succeeds; returns the time taken.
     pub fn until(&mut self, command: &str) -> Duration {
         let start = Instant::now();
-        while self.run(command).1 != 0 {
-            assert!(start.elapsed() < TIMEOUT, "`{command}` kept failing:\n{}", self.output);
-        }
+        let succeeds = within(TIMEOUT, || self.run(command).1 == 0);
+        assert!(succeeds, "`{command}` kept failing:\n{}", self.output);
         start.elapsed()
     }
 
@@ -293,11 +293,7 @@ impl Daemon {
 
     /// As [`Daemon::until`], with a limit for guests.
     pub fn until_slowly(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !condition(self) {
-            assert!(Instant::now() < deadline, "timeout: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        assert!(within(TIMEOUT, || condition(self)), "timeout: {what}\n{}", self.log());
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::LinkNameSpaceType;
+
+pub use netvm_testing::within;
 
 /// The test that has made hosts of each name.
 static OWNERS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
@@ -195,18 +197,6 @@ pub fn asking(address: IpAddr, port: u16, timeout: Duration) -> UdpSocket {
     socket.set_read_timeout(Some(timeout)).unwrap();
     socket.connect(SocketAddr::from((address, port))).unwrap();
     socket
-}
-
-/// Polls a condition; false on timeout.
-pub fn within(timeout: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + timeout;
-    while !is_so() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    true
 }
 
 /// Whether hosts can be made here; if not, prints that the test is skipped.

@@ -5,7 +5,9 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use netvm_testing::within;
 
 use super::guest::Shell;
 use super::{Daemon, Folder};
@@ -68,22 +70,20 @@ impl Libvirt {
         libvirtd.args(["--timeout", "120"]).stdin(Stdio::null());
         libvirtd.stdout(log.try_clone().unwrap()).stderr(log);
         let libvirt = Self { daemon: libvirtd.spawn().unwrap(), home };
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        let (mut answers, mut said) = (false, String::new());
+        let has_said = within(TIMEOUT, || {
             let answer = libvirt.try_virsh(&["version"]);
-            if answer.status.success() {
-                return Some(libvirt);
-            }
-            let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-            if said.contains("no connection driver") {
-                println!(
-                    "SKIP: libvirt has no driver for QEMU (docs/reference/testing.md says how to install it)"
-                );
-                return None;
-            }
-            assert!(Instant::now() < deadline, "libvirtd did not answer: {said}");
-            std::thread::sleep(Duration::from_millis(100));
+            answers = answer.status.success();
+            said = String::from_utf8_lossy(&answer.stderr).into_owned();
+            answers || said.contains("no connection driver")
+        });
+        assert!(has_said, "libvirtd did not answer: {said}");
+        if !answers {
+            println!(
+                "SKIP: libvirt has no driver for QEMU (docs/reference/testing.md says how to install it)"
+            );
         }
+        answers.then_some(libvirt)
     }
 
     fn try_virsh(&self, words: &[&str]) -> Output {

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use netlib::{NetworkFunction, Packet, Verdict};
 use netvm_api::{ApiError, NfInfo, NfState, Stats, path};
+use netvm_testing::within;
 use serde::de::DeserializeOwned;
 
 pub mod captured;
@@ -74,6 +76,8 @@ pub struct Daemon {
     pub child: Child,
     pub folder: Arc<Folder>,
     log: Arc<Mutex<String>>,
+    /// Reads the log until nobody can write to it any more.
+    reader: JoinHandle<()>,
 }
 
 impl Daemon {
@@ -102,14 +106,14 @@ impl Daemon {
         let log = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let to = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let mut log = to.lock().unwrap();
                 log.push_str(&line);
                 log.push('\n');
             }
         });
-        Self { child, folder, log }
+        Self { child, folder, log, reader }
     }
 
     /// The log. netvmd writes it on its own thread, and a thread of this process reads it, so this waits a moment for
@@ -119,17 +123,27 @@ impl Daemon {
         self.log.lock().unwrap().clone()
     }
 
+    /// Whether the log has a text by now.
+    fn has_logged(&self, text: &str) -> bool {
+        self.log.lock().unwrap().contains(text)
+    }
+
     pub fn await_log(&mut self, text: &str) {
         self.await_log_within(TIMEOUT, text);
     }
 
     pub fn await_log_within(&mut self, timeout: Duration, text: &str) {
-        let deadline = Instant::now() + timeout;
-        while !self.log().contains(text) {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < deadline, "no `{text}` ({ended:?}):\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut ended = None;
+        within(timeout, || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some() || self.has_logged(text)
+        });
+        // Its last line may be the one.
+        assert!(
+            self.has_logged(text) || self.log().contains(text),
+            "no `{text}` ({ended:?}):\n{}",
+            self.log()
+        );
     }
 
     /// Waits for its end.
@@ -138,16 +152,14 @@ impl Daemon {
     }
 
     pub fn wait_within(&mut self, timeout: Duration) -> ExitStatus {
-        let deadline = Instant::now() + timeout;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                // Lets the rest of the log arrive.
-                std::thread::sleep(Duration::from_millis(20));
-                return status;
-            }
-            assert!(Instant::now() < deadline, "netvmd did not end:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut status = None;
+        within(timeout, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        // The rest of the log, unless a process that netvmd has left behind can still write to it.
+        within(Duration::from_millis(100), || self.reader.is_finished());
+        status.unwrap_or_else(|| panic!("netvmd did not end:\n{}", self.log()))
     }
 
     /// Stops it and has it remove the namespaces of its routers.
@@ -236,11 +248,7 @@ impl Daemon {
 
     /// Waits until `condition` holds.
     pub fn until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !condition(self) {
-            assert!(Instant::now() < deadline, "timeout: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        assert!(within(TIMEOUT, || condition(self)), "timeout: {what}\n{}", self.log());
     }
 
     pub fn until_running(&self, role: &str) -> NfInfo {

@@ -32,7 +32,7 @@ fn be_the_program() {
             netlib::run(&options, |_| CountingNf).unwrap();
         }
         "connect" => sockets::connect(),
-        "silent" => std::thread::sleep(Duration::from_secs(600)),
+        "silent" => do_nothing(),
         "crash" => {
             eprintln!("an error for people");
             std::process::exit(3);
@@ -43,7 +43,7 @@ fn be_the_program() {
         }
         "turncoat" => {
             drop(netlib::attach(&Options::new("turncoat")).unwrap());
-            std::thread::sleep(Duration::from_secs(600));
+            do_nothing();
         }
         "probe" => {
             eprintln!("socket: {:?}", std::net::UdpSocket::bind("127.0.0.1:0").unwrap_err().raw_os_error());
@@ -60,10 +60,7 @@ fn be_the_program() {
         }
         "hog" => {
             let mut tasks = Vec::new();
-            while let Ok(task) = std::thread::Builder::new()
-                .stack_size(64 << 10)
-                .spawn(|| std::thread::sleep(Duration::from_secs(600)))
-            {
+            while let Ok(task) = std::thread::Builder::new().stack_size(64 << 10).spawn(do_nothing) {
                 tasks.push(task);
             }
             eprintln!("tasks: {}", tasks.len());
@@ -76,6 +73,11 @@ fn be_the_program() {
         }
         other => panic!("no program {other}"),
     }
+}
+
+/// Until the process is killed.
+fn do_nothing() {
+    std::thread::sleep(Duration::from_secs(600));
 }
 
 /// An NF with a counter.

@@ -22,6 +22,7 @@ use common::{ADAPTIVE, Daemon, Folder, engine};
 use firmware::Servers;
 use machine::{Boot, Guest};
 use netvm_api::{PortInfo, path};
+use netvm_testing::within;
 use rustix::process::Signal;
 
 /// Bytes of a file that goes each way.
@@ -103,9 +104,7 @@ fn next_netvmd(mut daemon: Daemon, text: &str, host: &Host, shell: &mut Shell) -
     daemon.wait();
     let next = Daemon::start_in(Arc::clone(&daemon.folder), text);
     assert!(link(&next), "the next netvmd has the card");
-    while !host.pings("10.9.0.2") {
-        assert!(killed.elapsed() < Duration::from_secs(60), "the guest does not answer");
-    }
+    assert!(within(Duration::from_secs(60), || host.pings("10.9.0.2")), "the guest does not answer");
     println!("the guest answers again after {:.1} s", killed.elapsed().as_secs_f64());
     fetched.read_to_end(&mut bytes).unwrap();
     assert!(fetch.wait().unwrap().success());

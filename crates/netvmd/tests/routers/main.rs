@@ -65,16 +65,10 @@ fn the_engine_forwards_between_networks_and_punts_little() {
     let lines: Vec<&str> = hops.lines().filter(|line| line.contains(" ms")).collect();
     assert!(lines.len() == 2 && lines[0].contains("10.1.0.1") && lines[1].contains("10.2.0.2"), "{hops}");
 
-    // No route: the kernel answers with an ICMP error, so connecting fails at once.
+    // No route: the kernel answers with an ICMP error; without one, connecting would time out.
     let connect = || TcpStream::connect((Ipv4Addr::new(192, 0, 2, 1), PORT)).unwrap_err().raw_os_error();
-    let begin = Instant::now();
     let error = client.inside(connect).join().unwrap();
-    assert!(
-        matches!(error, Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
-            && begin.elapsed() < Duration::from_secs(10),
-        "{error:?} after {:?}",
-        begin.elapsed()
-    );
+    assert!(matches!(error, Some(libc::ENETUNREACH | libc::EHOSTUNREACH)), "{error:?}");
 
     // The engine follows a new route and a blackhole route.
     server.ip("address add 172.16.0.1/32 dev lo");

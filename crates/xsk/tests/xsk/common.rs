@@ -240,12 +240,8 @@ impl PacketSocket {
 
 /// Waits until a condition holds; fails the test on timeout.
 #[track_caller]
-pub fn until(mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
-    while !condition() {
-        assert!(Instant::now() < end, "timed out");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+pub fn until(condition: impl FnMut() -> bool) {
+    netvm_testing::until("the condition holds", condition);
 }
 
 /// Waits until a descriptor is readable.

@@ -153,7 +153,6 @@ fn run(shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use netvm_router::{NextHop, NextHopId};
 
@@ -165,16 +164,9 @@ mod tests {
     }
 
     fn wait_for(builder: &Builder, ticket: u64, routes: usize) -> Arc<Tables> {
-        let start = Instant::now();
-        loop {
-            assert!(start.elapsed() < Duration::from_secs(30));
-            if let Some(tables) = builder.take().remove(&ticket)
-                && tables.routes().0 == routes
-            {
-                return tables;
-            }
-            std::thread::sleep(RELEASE_CHECK_INTERVAL);
-        }
+        netvm_testing::until_some("the tables are built", || {
+            builder.take().remove(&ticket).filter(|tables| tables.routes().0 == routes)
+        })
     }
 
     #[test]

@@ -61,14 +61,10 @@ fn a_cgroup_limits_its_process_and_is_removed() {
     assert!(folders.iter().all(|folder| folder.exists()));
     process.kill().unwrap();
     process.wait().unwrap();
-    for _ in 0..200 {
+    netvm_testing::until("the folders are gone", || {
         cgroups.sweep();
-        if folders.iter().all(|folder| !folder.exists()) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("{folders:?} are still there");
+        folders.iter().all(|folder| !folder.exists())
+    });
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! The kernel's devices and databases, in a namespace of their own and without an engine.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use netvm_engine::EvpnUpdate;
 use netvm_wire::MacAddr;
@@ -80,8 +79,8 @@ struct Followed {
 impl Followed {
     /// Reads events until `is_so`, and returns the updates.
     fn until(&mut self, is_so: impl Fn(&[EvpnUpdate]) -> bool) -> Vec<EvpnUpdate> {
-        let (mut all, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
-        loop {
+        let mut all = Vec::new();
+        let found = netvm_testing::within(netvm_testing::LIMIT, || {
             let tables = &mut self.tables;
             self.events
                 .read(100, |event| {
@@ -92,12 +91,10 @@ impl Followed {
                 })
                 .unwrap();
             all.extend(self.tables.updates());
-            if is_so(&all) {
-                return all;
-            }
-            assert!(Instant::now() < deadline, "{all:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            is_so(&all)
+        });
+        assert!(found, "{all:?}");
+        all
     }
 }
 

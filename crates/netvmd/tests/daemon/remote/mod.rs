@@ -121,7 +121,9 @@ impl Site {
 /// The lines of an audit log; none if it is not there.
 fn lines(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    // netvmd may be writing the next one.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// An authority in a folder, with a server on this machine's addresses and clients.

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -77,11 +77,8 @@ impl Browser {
 
     /// Waits until an expression holds. The failure shows the value of `seen`.
     pub fn until(&mut self, expression: &str, seen: &str) {
-        let start = Instant::now();
-        while self.value(expression) != true {
-            assert!(start.elapsed() < TIMEOUT, "{expression}: {}", self.value(seen));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let is_so = netvm_testing::within(TIMEOUT, || self.value(expression) == true);
+        assert!(is_so, "{expression}: {}", self.value(seen));
     }
 }
 

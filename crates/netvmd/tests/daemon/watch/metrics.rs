@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_api::explain::METRICS;
 use netvm_api::path;
@@ -111,9 +111,7 @@ fn scrape_with_prometheus(daemon: &Daemon, address: SocketAddr) {
     until_served(web);
     let mut left = queries();
     assert!(left.len() > 15, "{left:?}");
-    let deadline = Instant::now() + Duration::from_secs(40);
-    while !left.is_empty() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(500));
+    netvm_testing::within(Duration::from_secs(40), || {
         left.retain(|query| {
             let query = query.replace("$__rate_interval", "20s");
             let digits: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
@@ -121,7 +119,8 @@ fn scrape_with_prometheus(daemon: &Daemon, address: SocketAddr) {
             let answer: Value = serde_json::from_str(&dechunked(&body)).unwrap_or_default();
             answer["status"] != "success" || answer["data"]["result"].as_array().is_none_or(Vec::is_empty)
         });
-    }
+        left.is_empty()
+    });
     prometheus.kill().unwrap();
     prometheus.wait().unwrap();
     // Only root can make a router.

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_fleet::{HostKey, HostState, HostStatus};
 
@@ -156,16 +156,12 @@ impl Etcd {
 
     /// Runs etcdctl, which must succeed.
     pub fn ctl(&self, words: &[&str]) -> String {
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            let output = self.try_ctl(words);
-            if output.status.success() {
-                return String::from_utf8(output.stdout).unwrap();
-            }
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(Instant::now() < end, "etcdctl {words:?}: {error}{}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let mut output = None;
+        let is_good = within(TIMEOUT, || output.insert(self.try_ctl(words)).status.success());
+        let output = output.unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(is_good, "etcdctl {words:?}: {error}{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Writes a key; returns the revision.
@@ -189,15 +185,13 @@ impl Etcd {
 
     /// Waits until a host's status fits.
     pub fn until(&self, host: &str, what: &str, fits: impl Fn(&HostStatus) -> bool) -> HostStatus {
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            let status = self.status(host);
-            if let Some(status) = status.clone().filter(&fits) {
-                return status;
-            }
-            assert!(Instant::now() < end, "{host}: {what}: {status:#?}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let mut status = None;
+        let is_so = within(TIMEOUT, || {
+            status = self.status(host);
+            status.as_ref().is_some_and(&fits)
+        });
+        assert!(is_so, "{host}: {what}: {status:#?}");
+        status.unwrap()
     }
 
     /// Waits until a host runs a revision.
@@ -335,5 +329,7 @@ pub fn has_netvm() -> bool {
 /// The lines of a file of JSON.
 pub fn json_lines(file: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    // netvmd may be writing the next one.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_api::{ApplyReply, Event, EventKind, PortInfo, Status, path};
 use rustix::process::Signal;
@@ -193,9 +193,7 @@ fn a_dpdk_client_comes_goes_and_comes_back_and_every_packet_is_accounted_for() {
         assert!(port(&daemon, "app").link);
         // As by kill -9.
         drop(testpmd);
-        let gone = Instant::now();
         daemon.until("the link is down", |daemon| !port(daemon, "app").link);
-        assert!(gone.elapsed() < Duration::from_secs(5));
     }
     // One with another secret, and with another number.
     let _wrong = Testpmd::start(&client.replace("s3cret", "other"), "start\n");

@@ -68,6 +68,7 @@ fn learned(mark: char, prefixes: &[String], start: Start) -> Duration {
         !gateways.is_empty() && gateways.iter().all(|gateway| gateway == "10.2.0.2")
     };
     let is_learned = || {
+        // Reading the routes takes time from those who learn them.
         std::thread::sleep(Duration::from_millis(500));
         let (first, last) = (prefixes.first().unwrap(), prefixes.last().unwrap());
         resolved(first) && resolved(last) && net.routes("family=4&most=1").more >= prefixes.len() as u64

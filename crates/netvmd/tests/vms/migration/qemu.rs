@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -39,14 +39,10 @@ pub struct Qemu {
 }
 
 fn connect(path: &Path) -> UnixStream {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match UnixStream::connect(path) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(Instant::now() < deadline, "{}: {error}", path.display()),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut stream = None;
+    let connects = || stream.insert(UnixStream::connect(path)).is_ok();
+    assert!(netvm_testing::within(TIMEOUT, connects), "{}: {stream:?}", path.display());
+    stream.unwrap().unwrap()
 }
 
 impl Qemu {
@@ -136,17 +132,14 @@ impl Qemu {
         let to = format!("unix:{}", other.folder.join("incoming.sock").display());
         let line = blocks(PAGE, "text")[0].replace("tcp:server-b:4444", &to);
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            let state = self.command("query-migrate");
-            match state["status"].as_str() {
-                Some("completed") => return state,
-                Some("failed" | "cancelled") => panic!("{state}"),
-                // Not begun, or under way.
-                _ => assert!(Instant::now() < deadline, "{state}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut state = Value::Null;
+        netvm_testing::within(TIMEOUT, || {
+            state = self.command("query-migrate");
+            // Else it has not begun, or is under way.
+            matches!(state["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+        });
+        assert_eq!(state["status"], "completed", "{state}");
+        state
     }
 
     /// Kills it.

@@ -4,14 +4,11 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::thread::LinkNameSpaceType;
 
 use crate::kernel::run;
 
-/// Without an answer for so long, tayga has ended.
-const TIMEOUT: Duration = Duration::from_secs(10);
 const DEVICE: &str = "nat64";
 
 /// A running tayga. It translates packets in the order in which it gets them.
@@ -46,18 +43,9 @@ impl Tayga {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, "tayga", "--nodetach", "--config"]).arg(&file);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let begin = Instant::now();
-        while !Command::new("ip")
-            .args(["-n", &namespace, "link", "show", DEVICE])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-        {
-            assert!(begin.elapsed() < TIMEOUT, "tayga makes no device");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut show = Command::new("ip");
+        show.args(["-n", &namespace, "link", "show", DEVICE]).stdout(Stdio::null()).stderr(Stdio::null());
+        netvm_testing::until("tayga makes a device", || show.status().unwrap().success());
         run(&format!("ip -n {namespace} link set {DEVICE} up mtu 1500"));
         let inside = std::fs::File::open(format!("/run/netns/{namespace}")).unwrap();
         let enter = || {
@@ -75,15 +63,17 @@ impl Tayga {
         let text = self.markers.to_be_bytes();
         self.send(packet);
         self.send(&marker(self.markers));
-        let (begin, mut packets) = (Instant::now(), Vec::new());
-        loop {
-            assert!(begin.elapsed() < TIMEOUT, "tayga does not answer");
-            match self.receive() {
-                Some(packet) if packet.ends_with(&text) && packet[0] >> 4 == 6 => return packets,
-                Some(packet) => packets.push(packet),
-                None => {}
+        let mut packets = Vec::new();
+        netvm_testing::until("tayga answers", || {
+            while let Some(packet) = self.receive() {
+                if packet.ends_with(&text) && packet[0] >> 4 == 6 {
+                    return true;
+                }
+                packets.push(packet);
             }
-        }
+            false
+        });
+        packets
     }
 
     fn send(&self, packet: &[u8]) {

@@ -2,7 +2,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Instant;
 
 use netvm_vhost_user::Refusal;
 use netvm_vhost_user::peer::{bytes, payload, send};
@@ -103,15 +102,8 @@ fn is_over(mut end: &UnixStream) -> bool {
 }
 
 /// Waits until it is so; `false` if that takes too long.
-pub(in super::super) fn within_timeout(mut is_so: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
-    while !is_so() {
-        if start.elapsed() > Duration::from_secs(10) {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
+pub(in super::super) fn within_timeout(is_so: impl FnMut() -> bool) -> bool {
+    netvm_testing::within(netvm_testing::LIMIT, is_so)
 }
 
 #[test]
