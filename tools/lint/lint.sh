@@ -6,6 +6,9 @@
 # flat folder.
 generated=crates/dpdk-sys/src/bindings/mod.rs
 fuzz_targets=fuzz/fuzz_targets
+# Sleeps, and assertions about elapsed time, that tests may have: numbers that only go down.
+most_sleeps=126
+most_timings=24
 # Commits after this one have subjects that name the component and fit a line.
 subjects_since=243168a7a22a
 
@@ -22,6 +25,7 @@ lint() {
     step "links of the docs" doc_links || failed+=("links of the docs")
     step "columns of comments" short_comments || failed+=("columns of comments")
     step "arguments" few_arguments || failed+=(arguments)
+    step "sleeps in tests" few_sleeps || failed+=("sleeps in tests")
     step "module cycles" python3 tools/lint/module_cycles.py crates/*/src nf/*/src || failed+=("module cycles")
     step "tests that never run" python3 tools/lint/untested.py crates/*/Cargo.toml nf/*/Cargo.toml || failed+=("tests that never run")
     step "commit subjects" commit_subjects || failed+=("commit subjects")
@@ -113,6 +117,12 @@ few_arguments() {
     local -a sources
     mapfile -t sources < <(our_files '*.rs' | grep -vxF "$generated")
     python3 tools/lint/arguments.py "${sources[@]}"
+}
+
+few_sleeps() {
+    local -a sources
+    mapfile -t sources < <(our_files 'crates/*.rs' 'nf/*.rs')
+    python3 tools/lint/sleeps.py "$most_sleeps" "$most_timings" "${sources[@]}"
 }
 
 doc_links() {
