@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use netvm_wire::MacAddr;
 
 use super::keys::{DaemonLoss, FastPath, Key, KeyValue};
-use crate::derived::{derived_mac, names_of};
+use crate::derived::{derived_mac, machine, names_of};
 use crate::router::InterfaceAddress;
 
 /// The interface of a container.
@@ -17,7 +17,7 @@ pub struct ContainerConfig {
     pub namespace: String,
     /// Name of the interface there.
     pub interface: String,
-    /// Its MAC address; `None`: derived from namespace and name, and so always the same.
+    /// Its MAC address; `None`: derived from the machine, namespace and name, and so always the same.
     pub mac: Option<MacAddr>,
     /// Its addresses.
     pub addresses: Vec<InterfaceAddress>,
@@ -81,7 +81,13 @@ impl ContainerConfig {
     /// The interface's MAC address.
     #[must_use]
     pub fn own_mac(&self) -> MacAddr {
-        self.mac.unwrap_or_else(|| derived_mac(names_of(&self.namespace, &self.interface)))
+        self.mac_on(machine())
+    }
+
+    /// The same on another machine. Containers of servers on one network may have the same names.
+    fn mac_on(&self, machine: &str) -> MacAddr {
+        let names = || machine.bytes().chain([0]).chain(names_of(&self.namespace, &self.interface));
+        self.mac.unwrap_or_else(|| derived_mac(names()))
     }
 }
 
@@ -116,5 +122,23 @@ impl HostConfig {
     #[must_use]
     pub fn mac_on(&self, machine: &str) -> MacAddr {
         self.mac.unwrap_or_else(|| derived_mac(names_of(machine, &self.interface)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_of_one_name_on_two_machines_have_different_addresses() {
+        let web = ContainerConfig { namespace: "web".to_owned(), ..ContainerConfig::default() };
+        let on = |machine| web.mac_on(machine);
+        assert_ne!(on("0123456789abcdef0123456789abcdef"), on("0123456789abcdef0123456789abcdee"));
+        // The same each time.
+        assert_eq!([web.own_mac(); 2], [on(machine()); 2]);
+        let other = ContainerConfig { namespace: "db".to_owned(), ..web.clone() };
+        assert_ne!(other.own_mac(), web.own_mac());
+        let given = ContainerConfig { mac: Some(MacAddr([2, 0, 0, 0, 0, 1])), ..web };
+        assert_eq!(given.own_mac(), MacAddr([2, 0, 0, 0, 0, 1]));
     }
 }
