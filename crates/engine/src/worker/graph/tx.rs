@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tx stage. In: packets of one memory for one port. Out: to the port's queue, which gathers them into bursts and
-//! sends them once per turn, when a burst is full, or soon in a turn with few packets; or to the ring of the worker that
-//! has the queue. If the device can only send from its own memory, packets are copied here.
+//! sends them once per turn, when a burst is full, or soon in a turn with few packets; or to the ring of the worker
+//! that has the queue. If the device can only send from its own memory, packets are copied here.
 //!
 //! A port with a shaper first puts them into the shaper's queues, as a rule says or by DSCP. The shaper belongs to one
 //! worker, so that its rate, its queues and their order are the port's; other workers hand the port's packets over to
