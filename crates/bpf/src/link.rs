@@ -23,6 +23,8 @@ pub enum Attach {
     XdpNative,
     /// On what an interface receives, after packet sockets have seen it (tcx, Linux 6.6).
     TcxIngress,
+    /// On what an interface sends, likewise.
+    TcxEgress,
 }
 
 impl Attach {
@@ -32,6 +34,7 @@ impl Attach {
             Self::XdpGeneric => [37, 1 << 1],
             Self::XdpNative => [37, 1 << 2],
             Self::TcxIngress => [46, 0],
+            Self::TcxEgress => [47, 0],
         }
     }
 }

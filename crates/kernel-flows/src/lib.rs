@@ -37,6 +37,6 @@ mod table;
 pub use ends::PortEnds;
 pub use flow::{Ends, Flow, FlowCounts};
 pub use key::{Field, Key, Mask, Transport};
-pub use ports::{PortPrograms, ProgramError};
+pub use ports::{Hook, PortPrograms, ProgramError};
 pub use probe::probe;
 pub use table::{Table, TableSize};

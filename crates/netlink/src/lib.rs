@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! rtnetlink(7) over plain sockets: links, addresses and routes, also in other network namespaces.
+//! rtnetlink(7) over plain sockets: links, addresses, routes and filters of tc, also in other network namespaces.
 
 mod addresses;
 mod discard;
+mod filters;
 mod links;
 mod namespace;
 mod nat;
@@ -11,6 +12,7 @@ mod socket;
 
 pub use addresses::{addresses_of, set_addresses};
 pub use discard::discard_received;
+pub use filters::IngressFilter;
 pub use links::{Veth, by_name, change_link, index_of, make_veth, remove_link, set_up};
 pub use namespace::{give_number, inside, link_in, nameless, number_of};
 pub use nat::NatChains;

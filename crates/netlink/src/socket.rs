@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use netlink_packet_core::{
-    DecodeError, NLA_HEADER_SIZE, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
+    DecodeError, NLA_HEADER_SIZE, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_ECHO, NLM_F_REQUEST,
+    NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -53,6 +53,21 @@ impl Requests {
     /// The kernel's error.
     pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags, &mut |_, _| ()).map(|_| ())
+    }
+
+    /// Requests a change, and returns what the kernel has made of it, if it says so.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn make(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut made = None;
+        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO | flags;
+        self.ask(message, flags, &mut |_, message| made = Some(message))?;
+        Ok(made)
     }
 
     /// Requests one object.

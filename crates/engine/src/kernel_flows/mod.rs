@@ -8,7 +8,7 @@ use std::cell::{Cell, OnceCell};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use netvm_kernel_flows::{PortEnds, PortPrograms, ProgramError, Table, TableSize};
+use netvm_kernel_flows::{Hook, PortEnds, PortPrograms, ProgramError, Table, TableSize};
 use netvm_vnet::{LinkState, OpenError, Pair, PrivateNamespace};
 use netvm_wire::MacAddr;
 
@@ -132,11 +132,19 @@ impl FastPort {
         let ends = PortEnds { slot, veth: pair.outer(), tap: pair.tap() };
         let attach = || match links {
             Some(links) => PortPrograms::adopt(&shared.table, &ends, links),
-            None => PortPrograms::attach(&shared.table, &ends),
+            None => PortPrograms::attach(&shared.table, &ends, Hook::allowed()),
         };
         let programs = shared.namespace.inside(attach).map_err(ProgramError::Place)??;
         let end = Cell::new(FastEnd { interface: pair.outer(), mtu: 0, is_open: false });
         Ok(Self { shared: Arc::clone(shared), slot, end, programs, pair })
+    }
+
+    /// What a port's driver says of it.
+    pub(crate) const fn text(&self) -> &'static str {
+        match self.programs.hook() {
+            Hook::Tcx => ", fast path",
+            Hook::Clsact => ", fast path by clsact",
+        }
     }
 
     /// Follows the container's end. While an XDP program runs on it, all its packets take the way through the pair.
@@ -154,8 +162,8 @@ impl FastPort {
         self.end.get()
     }
 
-    /// The links of its programs.
-    pub(crate) fn links(&self) -> [BorrowedFd<'_>; 2] {
+    /// The links of its programs; `None`: they are attached otherwise, and cannot be kept.
+    pub(crate) fn links(&self) -> Option<[BorrowedFd<'_>; 2]> {
         self.programs.links()
     }
 

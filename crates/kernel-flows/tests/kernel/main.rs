@@ -2,14 +2,17 @@
 //! The programs in a real kernel, between two network namespaces. The test itself is the slow path.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod hooks;
 mod random;
 mod rig;
 mod routed;
+mod sockets;
 
-use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
 
-use netvm_kernel_flows::{Field, FlowCounts, Key, Mask, PortEnds, PortPrograms, Table, TableSize};
+use netvm_kernel_flows::{Field, FlowCounts, Hook, Key, Mask, PortEnds, PortPrograms, Table, TableSize};
 use rig::{Rig, Seen, host};
 
 /// Longer than any test.
@@ -21,13 +24,26 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// A socket at an address that a process may still have for a moment, which another test has just forked.
+fn bind(address: Ipv4Addr, port: u16) -> UdpSocket {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match UdpSocket::bind((address, port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
+}
+
 /// Sends a datagram of so many bytes from `a` to `b`, and says how it arrived.
 fn datagram(rig: &Rig, ports: [u16; 2], bytes: usize) -> Seen {
     rig.arrives(|| {
         let to = (host(1), ports[1]);
-        let receiver = rig.inside(1, || UdpSocket::bind(to).unwrap());
+        let receiver = rig.inside(1, || bind(host(1), ports[1]));
         receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let sender = rig.inside(0, || UdpSocket::bind((host(0), ports[0])).unwrap());
+        let sender = rig.inside(0, || bind(host(0), ports[0]));
         let sent = vec![7; bytes];
         sender.send_to(&sent, to).unwrap();
         let mut received = vec![0; bytes + 1];
@@ -178,7 +194,7 @@ fn ipv6_is_forwarded_too() {
 fn a_full_table_refuses_flows_and_a_dump_shows_all() {
     let Some(rig) = Rig::new("fu", 256) else { return };
     let mut refused = 0;
-    let keys: Vec<Key> = (0..300).map(|n| rig.key(UDP, [n, 2000])).collect();
+    let keys: Vec<Key> = (0..300).map(|n| rig.key(UDP, [3000 + n, 2000])).collect();
     for key in &keys {
         refused += u32::from(rig.table.insert(key, rig.flow()).is_err());
     }
@@ -187,6 +203,13 @@ fn a_full_table_refuses_flows_and_a_dump_shows_all() {
     assert!((1..=44).contains(&refused), "{refused}");
     assert_eq!(all.len(), 300 - refused as usize);
     assert!(all.iter().all(|(key, counts)| keys.contains(key) && *counts == FlowCounts::default()));
+    // What has found no room takes the way that it would take without a table.
+    rig.table.renew(rig::now() + LONG);
+    let has = |key: &&Key| all.iter().any(|(known, _)| known == *key);
+    let port_of = |key: Option<&Key>| key.unwrap().transport().ports[0];
+    let [inside, outside] = [port_of(keys.iter().rfind(has)), port_of(keys.iter().rfind(|key| !has(key)))];
+    assert_eq!(datagram(&rig, [inside, 2000], 100), Seen::Fast);
+    assert_eq!(datagram(&rig, [outside, 2000], 100), Seen::Slow);
 }
 
 #[test]
@@ -206,7 +229,7 @@ fn a_packet_to_a_container_that_has_gone_goes_nowhere_else() {
 #[test]
 fn a_kernel_with_these_programs_passes_the_probe() {
     let Some(_rig) = Rig::new("pr", 64) else { return };
-    netvm_kernel_flows::probe().unwrap();
+    assert_eq!(netvm_kernel_flows::probe().unwrap(), Hook::allowed());
 }
 
 /// Another container's interface may get the index of one that has gone: only the epoch tells them apart.
@@ -219,12 +242,12 @@ fn the_index_of_an_interface_that_has_gone_leads_nowhere_else() {
     rig.run("ip -n {b} link delete eth0");
     rig.run(&format!("ip -n {{f}} link add vx index {index} up type veth peer name other netns {{b}}"));
     rig.run("ip -n {b} link set other up");
-    let other = rig.inside(1, || rig::packet_socket("other"));
+    let other = rig.inside(1, || sockets::packet_socket("other"));
     let sender = rig.inside(0, || UdpSocket::bind((host(0), 1000)).unwrap());
     let send = || drop(sender.send_to(b"to nobody else", (host(1), 2000)));
     // The trap: nothing but the index says where it goes.
     assert_eq!(rig.arrives(send), Seen::Fast);
-    assert_eq!(rig::frames_of(&other, b"to nobody else"), 1);
+    assert_eq!(sockets::frames_of(&other, b"to nobody else"), 1);
     // A port that gets an interface gets an epoch with it.
     rig.table.set_epoch(1, rig::EPOCH + 1);
     assert_eq!(rig.arrives(send), Seen::Slow);
@@ -234,6 +257,6 @@ fn the_index_of_an_interface_that_has_gone_leads_nowhere_else() {
 fn the_program_of_a_port_that_the_table_has_not_is_refused() {
     let table = Table::new(TableSize { ports: 2, flows: 16 }).unwrap();
     let ends = PortEnds { slot: 2, veth: 1, tap: 1 };
-    let error = PortPrograms::attach(&table, &ends).unwrap_err();
+    let error = PortPrograms::attach(&table, &ends, Hook::Tcx).unwrap_err();
     assert_eq!(error.to_string(), "the kernel flow table has no port 2");
 }

@@ -10,7 +10,8 @@ use netvm_wire::MacAddr;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-use crate::rig::{self, Rig, host, mac, packet_socket};
+use crate::rig::{self, Rig, host, mac};
+use crate::sockets::packet_socket;
 
 const FRAMES: u32 = 4000;
 /// Sent at once.

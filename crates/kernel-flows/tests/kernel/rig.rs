@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use netvm_kernel_flows::{Flow, Key, Mask, PortEnds, PortPrograms, Table, TableSize, Transport};
+use netvm_kernel_flows::{Flow, Hook, Key, Mask, PortEnds, PortPrograms, Table, TableSize, Transport};
 use netvm_netlink::{Requests, index_of, inside};
 use netvm_vnet::{Header, Queue, ReceiveBurst, ReceiveError, Received, SendBurst, TapOptions, tap};
 use netvm_wire::MacAddr;
@@ -44,8 +44,9 @@ pub enum Seen {
 pub struct Rig {
     name: String,
     pub table: Table,
-    /// netvm's ends of the veth pairs.
+    /// netvm's ends of the veth pairs, and the TAP devices.
     ends: [u32; 2],
+    tap_ends: [u32; 2],
     programs: Option<[PortPrograms; 2]>,
     slow: Arc<AtomicU64>,
     /// Frames that container `a` has sent by the slow path.
@@ -72,6 +73,7 @@ impl Rig {
             name: format!("kf{}{name}", std::process::id()),
             table,
             ends: [0; 2],
+            tap_ends: [0; 2],
             programs: None,
             slow: Arc::default(),
             frames: Arc::default(),
@@ -105,16 +107,8 @@ impl Rig {
             let ends = [["va", "ta"], ["vb", "tb"]].map(|ends| ends.map(index));
             (queues, ends)
         });
-        rig.ends = ends.map(|[veth, _]| veth);
-        let programs = rig.in_namespace("f", || {
-            [0, 1].map(|n| {
-                let [veth, tap] = ends[n];
-                let ends = PortEnds { slot: n as u32, veth, tap };
-                rig.table.set_mac(ends.slot, Some(mac(n as u8)));
-                PortPrograms::attach(&rig.table, &ends).unwrap()
-            })
-        });
-        rig.programs = Some(programs);
+        (rig.ends, rig.tap_ends) = (ends.map(|[veth, _]| veth), ends.map(|[_, tap]| tap));
+        rig.attach(Hook::allowed());
         for slot in [0, 1] {
             rig.set_mask(slot, &Mask::all());
         }
@@ -131,6 +125,38 @@ impl Rig {
         }
         rig.take_slow_frames();
         Some(rig)
+    }
+
+    /// Attaches the programs.
+    pub fn attach(&mut self, hook: Hook) {
+        let programs = self.in_namespace("f", || {
+            [0, 1].map(|n| {
+                let ends = PortEnds { slot: n as u32, veth: self.ends[n], tap: self.tap_ends[n] };
+                self.table.set_mac(ends.slot, Some(mac(n as u8)));
+                let programs = PortPrograms::attach(&self.table, &ends, hook).unwrap();
+                assert_eq!(programs.hook(), hook);
+                programs
+            })
+        });
+        self.programs = Some(programs);
+    }
+
+    /// Detaches them.
+    pub fn detach(&mut self) {
+        self.programs = None;
+    }
+
+    /// Does something in netvm's namespace, with the ends of the veth pairs.
+    pub fn between<T: Send>(&self, work: impl FnOnce([u32; 2]) -> T + Send) -> T {
+        self.in_namespace("f", || work(self.ends))
+    }
+
+    /// What a command says.
+    pub fn output(&self, command: &str) -> String {
+        let command = command.replace("{f}", &format!("{}f", self.name));
+        let mut words = command.split(' ');
+        let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// The kernel drops packets until it has noticed that an interface is up, up to a second later.
@@ -338,45 +364,4 @@ fn forward(mut queues: [Queue; 2], each_of_a: impl Fn(&[u8]), stop: &AtomicBool)
             std::thread::sleep(Duration::from_micros(50));
         }
     }
-}
-
-/// A packet socket on an interface of the calling thread's namespace.
-pub fn packet_socket(interface: &str) -> OwnedFd {
-    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
-    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
-    let index = netdevice::name_to_index(&socket, interface).unwrap();
-    // SAFETY: a structure of integers: zeros are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = index as i32;
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: an address and its length.
-    assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }, 0);
-    socket
-}
-
-/// How many frames that end with these bytes a packet socket has received.
-pub fn frames_of(socket: &OwnedFd, end: &[u8]) -> usize {
-    let mut bytes = [0; 2048];
-    let receive = |bytes: &mut [u8]| rustix::net::recv(socket, bytes, rustix::net::RecvFlags::DONTWAIT);
-    let mut count = 0;
-    while let Ok((length, _)) = receive(&mut bytes) {
-        count += usize::from(bytes[..length].ends_with(end));
-    }
-    count
-}
-
-/// Whether a packet socket receives a frame within some time.
-pub fn receives(socket: &OwnedFd, frame: &[u8]) -> bool {
-    let mut bytes = [0; 2048];
-    let flags = rustix::net::RecvFlags::DONTWAIT;
-    netvm_testing::within(netvm_testing::LIMIT, || {
-        while let Ok((length, _)) = rustix::net::recv(socket, &mut bytes[..], flags) {
-            if bytes[..length] == *frame {
-                return true;
-            }
-        }
-        false
-    })
 }

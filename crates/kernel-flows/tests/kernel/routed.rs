@@ -7,7 +7,8 @@ use netvm_kernel_flows::{Ends, Flow, Key};
 use netvm_wire::rewrite::decrement_ttl;
 use netvm_wire::{FrameBuilder, MacAddr, checksum, parse};
 
-use crate::rig::{self, Rig, host, mac, packet_socket};
+use crate::rig::{self, Rig, host, mac};
+use crate::sockets::{self, packet_socket};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SOURCE: MacAddr = MacAddr([2, 0, 0, 0, 9, 99]);
@@ -59,7 +60,7 @@ fn routed_packets_get_the_next_addresses_and_ttl() {
             decrement_ttl(&mut expected, &headers).unwrap();
             expected[..6].copy_from_slice(&mac(1).0);
             expected[6..12].copy_from_slice(&SOURCE.0);
-            assert!(rig::receives(&receiver, &expected), "{sent:02x?}");
+            assert!(sockets::receives(&receiver, &expected), "{sent:02x?}");
         }
     }
     rig.take_slow_frames();
@@ -110,7 +111,7 @@ fn translated_packets_get_the_next_ends_and_checksums() {
                     expected[..12].copy_from_slice(&[mac(1).0, SOURCE.0].concat());
                 }
                 rustix::net::send(&sender, &sent, rustix::net::SendFlags::empty()).unwrap();
-                assert!(rig::receives(&receiver, &expected), "{sent:02x?} {expected:02x?}");
+                assert!(sockets::receives(&receiver, &expected), "{sent:02x?} {expected:02x?}");
             }
         }
     }
@@ -124,7 +125,7 @@ fn translated_packets_get_the_next_ends_and_checksums() {
         .insert(&Key::of_frame(0, &without(hosts, [1000, 2000])).unwrap(), Flow { translated, ..rig.flow() })
         .unwrap();
     rustix::net::send(&sender, &without(hosts, [1000, 2000]), rustix::net::SendFlags::empty()).unwrap();
-    assert!(rig::receives(&receiver, &without(addresses, ports)));
+    assert!(sockets::receives(&receiver, &without(addresses, ports)));
 }
 
 /// Sockets leave checksums and segmentation to the other end.

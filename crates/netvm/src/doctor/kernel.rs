@@ -5,6 +5,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use netvm_kernel_flows::Hook;
 use netvm_model::MAX_WORKERS;
 use netvm_vnet::Offloads;
 use netvm_vnet::tap::TapCapabilities;
@@ -120,11 +121,13 @@ fn offloads() -> Check {
 fn fast_path() -> Check {
     const NAME: &str = "fast path";
     match netvm_kernel_flows::probe() {
-        Ok(()) => Check::ok(
-            NAME,
-            "tc programs, bpf_redirect_peer",
-            "ports of kind `container` and `host` can have `fast_path`",
-        ),
+        Ok(hook) => {
+            let what = match hook {
+                Hook::Tcx => "tc programs by tcx, bpf_redirect_peer",
+                Hook::Clsact => "tc programs by clsact instead of tcx, bpf_redirect_peer",
+            };
+            Check::ok(NAME, what, "ports of kind `container` and `host` can have `fast_path`")
+        }
         Err(error) => Check::note(
             NAME,
             format!("not here: {error}"),

@@ -10,7 +10,7 @@ use netvm_vnet::{ContainerOptions, LinkEvent, ManagedInterface, TapOptions, Watc
 
 use super::device::SentOffloads;
 use super::fast::{Managed, follow};
-use super::{FAST, accepts, addressing, devices, tap_options};
+use super::{accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, OpenProblem, Opened, Opening, PortMode,
 };
@@ -148,16 +148,17 @@ pub(in crate::interface) fn open(
     is_adopted |= managed.is_adopted;
     let Managed { opened, interface: managed, fast, why_not, .. } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
-    let links = fast.as_ref().map(FastPort::links);
+    let links = fast.as_ref().and_then(FastPort::links);
     kept.keep(&opened.queues, links.as_ref().map_or(&[], |links| links), is_adopted);
     if is_adopted {
         opening.store.note_adopted();
     }
     let sent = SentOffloads::new(accepts(opened.offloads));
     let (queues, mut driver) = devices(opening, opened, &sent, "TAP");
-    if fast.is_some() {
-        driver.push_str(FAST);
-        driver.push_str(if continues { CONTINUES } else { "" });
+    if let Some(fast) = &fast {
+        driver.push_str(fast.text());
+        // Filters of clsact cannot be kept.
+        driver.push_str(if continues && fast.links().is_some() { CONTINUES } else { "" });
     }
     follow(fast.as_ref(), &managed);
     let control = Container { name: config.name_with_namespace(), watch, managed, fast, note, kept };

@@ -20,9 +20,6 @@ use device::{KernelDevice, SentOffloads};
 pub(super) use packet_socket::open as open_packet_socket;
 pub(super) use tap::{open as open_tap, open_host};
 
-/// Of a fast path, in a port's driver.
-const FAST: &str = ", fast path";
-
 /// A TAP device as configured.
 fn tap_options(opening: &Opening<'_>, interface: &str) -> TapOptions {
     let (interface, queues) = (interface.to_owned(), opening.queues());

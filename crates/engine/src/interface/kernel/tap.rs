@@ -9,7 +9,7 @@ use netvm_vnet::{LinkEvent, ManagedInterface, Watch, host, pair, tap};
 
 use super::device::SentOffloads;
 use super::fast::{Managed, follow};
-use super::{FAST, accepts, addressing, devices, tap_options};
+use super::{accepts, addressing, devices, tap_options};
 use crate::interface::control::{
     Control, InterfaceState, InterfaceView, KernelInterface, OpenProblem, Opened, Opening, PortMode, Queues,
 };
@@ -103,8 +103,8 @@ pub(in crate::interface) fn open_host(
     let Managed { opened, interface: managed, fast, why_not, .. } = managed;
     let watch = opened.queues.first().map(netvm_vnet::Queue::watch);
     let (queues, mut driver) = queues(opening, opened);
-    if fast.is_some() {
-        driver.push_str(FAST);
+    if let Some(fast) = &fast {
+        driver.push_str(fast.text());
     }
     let interface = KernelInterface::of(&config.interface);
     let control = Tap { interface, watch, managed: Some(managed), fast, note };

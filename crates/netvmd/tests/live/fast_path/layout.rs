@@ -2,8 +2,6 @@
 //! The interfaces: what containers can do with theirs, and what is left of them.
 
 use std::net::{IpAddr, UdpSocket};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +13,7 @@ use super::traffic::hits;
 use super::{are_connected, container, has_interface, port, soon};
 use crate::common::download::{download, serve};
 use crate::common::hosts::{Host, are_possible, run};
-use crate::common::{Daemon, ENGINE, Folder};
+use crate::common::{Daemon, ENGINE};
 
 const BYTES: u64 = 20_000_000;
 
@@ -138,49 +136,4 @@ fn the_host_itself_can_have_one() {
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success());
     assert!(!run("ip -o link show").contains(&interface), "it ends with netvmd");
-}
-
-#[test]
-fn without_bpf_a_port_has_no_fast_path_and_says_why() {
-    if !are_possible() {
-        return;
-    }
-    let hosts = ["fc1", "fc2"].map(Host::bare);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_netvmd"));
-    // SAFETY: it calls prctl(2) only.
-    unsafe { command.pre_exec(refuse_bpf) };
-    let auto = container(2, &hosts[1], "").replace("fast_path = true", "fast_path = \"auto\"");
-    let text = ENGINE.to_owned() + &container(1, &hosts[0], "") + &auto;
-    let mut daemon = Daemon::launch_as(command, Arc::new(Folder::new()), &text);
-    daemon.await_log("serves its API on");
-    for name in ["c1", "c2"] {
-        let driver = port(&daemon, name).driver_mode;
-        assert!(driver.starts_with("TAP, ") && driver.contains("no fast path: "), "{driver}");
-    }
-    assert!(are_connected(&hosts));
-    exchange(&hosts);
-    // Only the one that is to have it has a problem.
-    let problems = daemon.get::<Status>(path::STATUS).problems;
-    assert!(matches!(&problems[..], [one] if one.starts_with("port c1: no fast path: ")), "{problems:?}");
-}
-
-/// Makes bpf(2) fail in this process and its children.
-fn refuse_bpf() -> std::io::Result<()> {
-    let jump = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let (load, equal, answer) = (0x20, 0x15, 0x06);
-    let mut filter = [
-        // The number of the system call.
-        jump(load, 0, 0),
-        libc::sock_filter { jf: 1, ..jump(equal, libc::SYS_bpf as u32, 0) },
-        jump(answer, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
-        jump(answer, libc::SECCOMP_RET_ALLOW, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: numbers only.
-    let mut outcome = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    if outcome == 0 {
-        // SAFETY: the program outlives the call.
-        outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
-    }
-    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }

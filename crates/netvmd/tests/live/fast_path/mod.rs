@@ -5,6 +5,7 @@ pub mod kept;
 mod layout;
 mod loss;
 mod property;
+mod refused;
 mod routed;
 mod table;
 mod traffic;
