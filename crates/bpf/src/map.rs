@@ -23,6 +23,8 @@ pub enum MapKind {
     Hash = 1,
     /// Values by numbers from zero on.
     Array = 2,
+    /// Interfaces by numbers from zero on. One that goes is removed from it.
+    Device = 14,
     /// AF_XDP sockets by numbers from zero on.
     Xsk = 17,
 }

@@ -245,6 +245,12 @@ DropReason {
     PortDown = "port-down":
         "The port does not exist any more, or was closed while the packet waited in it.",
         "`netvm status` lists ports without link or interface.";
+    /// netvm reads this from the kernel's flow table.
+    PeerGone = "peer-gone":
+        "The packet was for a container with `fast_path` whose interface had gone, which netvm did not know yet; TX PACKETS \
+         of its port counts it, too.",
+        "Nothing, if the container has ended or has removed the interface, and netvm makes another one: `netvm events` says \
+         when.";
     ForwardingLoop = "forwarding-loop":
         "The packet passed nine ports without a device (`patch`, `bridge`, `vlan`, `vxlan`, `bond`) one after the other, or was one of \
          too many that did so at once: such ports form a loop.",
@@ -306,6 +312,23 @@ DropReason {
         "Packets for the virtual router's kernel exceeded `punt_rate`.",
         "Raise `punt_rate` if the traffic is wanted; the limit protects the kernel from a flood.";
 }
+}
+
+impl DropReason {
+    /// Why a port could not send a packet.
+    pub const UNSENT: &[Self] = &[
+        Self::TxFull,
+        Self::HandoffFull,
+        Self::TxRefused,
+        Self::ExceedsMtu,
+        Self::QueueFull,
+        Self::Codel,
+        Self::PortDown,
+        Self::PeerGone,
+        Self::NoPeer,
+        Self::NoVtepRoute,
+        Self::NoMember,
+    ];
 }
 
 explained! {

@@ -19,8 +19,10 @@
 //!
 //! A packet is a hit if the table has a flow for its [`Key`] as far as the mask of its port goes, if neither of the two
 //! ports has got another epoch since, and if the lease has not run out, which netvm renews all the time: when netvm
-//! hangs, all packets are misses, but for those of flows that continue without it. Fragments, IPv4 options, IPv6
-//! extension headers, VLAN tags and whatever is neither TCP nor UDP are always misses.
+//! hangs, all packets are misses, but for those of flows that continue without it. A packet to a container whose
+//! interface has gone is a miss, too: netvm sends it as it knows best, and if it does not know yet that the container
+//! has gone, the packet is counted ([`Table::undelivered`]). Fragments, IPv4 options, IPv6 extension headers, VLAN tags
+//! and whatever is neither TCP nor UDP are always misses.
 //!
 //! Maps and programs have no names in a file system: they end with the process, unless another one has the descriptors
 //! of the programs' links.

@@ -165,11 +165,12 @@ impl PortPrograms {
     }
 }
 
-/// Loads the programs of a port: that of netvm's end of its pair, and that of its TAP device.
+/// Loads the programs of a port, that of netvm's end of its pair, and that of its TAP device, and notes that end.
 fn load(table: &Table, ends: &PortEnds) -> Result<[Program; 2], ProgramError> {
     if ends.slot >= table.size().ports {
         return Err(ProgramError::Slot(ends.slot));
     }
+    table.set_end(ends).map_err(ProgramError::Place)?;
     let load = |instructions: Result<_, _>| {
         let instructions: Vec<_> =
             instructions.map_err(|error| ProgramError::Load(LoadError::from(error)))?;

@@ -58,6 +58,8 @@ const NOW: i16 = KEY - 24;
 const END: i16 = KEY - 32;
 /// The new TTL or hop limit; of IPv4 also the protocol and the checksum, as in the header.
 const TTL: i16 = KEY - 40;
+/// The slot of a port.
+const TARGET: i16 = KEY - 48;
 /// Where these are in a frame.
 const TTL_V4: i16 = ETHERNET + 8;
 const TTL_V6: i16 = ETHERNET + 7;
@@ -229,6 +231,16 @@ fn check_flow(program: &mut Assembler, table: &Table, miss: Label) {
     program.load(Word, R1, R6.at(skb::LENGTH));
     program.bind(fits);
     program.jump_if(R1.is(Greater, R2), miss);
+    program.load(Word, R2, R9.at(flow::SLOT));
+    exists(program, table, miss);
+}
+
+/// Goes elsewhere if the end of the port whose slot is in R2 has gone. Uses the stack below the time, and keeps R6 to
+/// R9.
+fn exists(program: &mut Assembler, table: &Table, gone: Label) {
+    program.store(Word, Stack.at(TARGET), R2);
+    program.load_map(R1, table.ends().as_fd()).set(R2, Stack).add(R2, i32::from(TARGET));
+    program.call(function::MAP_LOOKUP).jump_if(R0.is(Equal, 0), gone);
 }
 
 /// Gives a packet of a routed flow at R9 its next MAC addresses and TTL. Misses: a TTL that ends here, a header with a
@@ -322,10 +334,14 @@ fn count(program: &mut Assembler) {
 const MAC_BYTES: u64 = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
 
 /// Runs for what netvm sends to the container of a port by its TAP device. The container gets a frame for its own MAC
-/// address at once. Others take the way through the pair, on which its kernel sees for whom they are.
+/// address at once. Others take the way through the pair, on which its kernel sees for whom they are. If its
+/// interface has gone, they are counted: the kernel would drop them without a word.
 pub(crate) fn to_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::default();
-    let others = program.label();
+    let (others, lost) = (program.label(), program.label());
+    program.set(R6, R1).set(R2, ends.slot.cast_signed());
+    exists(&mut program, table, lost);
+    program.set(R1, R6);
     begin(&mut program, ETHERNET, others);
     program.load(Double, R2, R7.at(0)).set_number(R3, MAC_BYTES).and(R2, R3);
     program.load_map_value(R1, table.state(), state::port(ends.slot) + state::MAC as u32);
@@ -334,5 +350,9 @@ pub(crate) fn to_container(table: &Table, ends: &PortEnds) -> Result<Vec<Instruc
     program.set(R1, ends.veth.cast_signed()).set(R2, 0).call(function::REDIRECT_PEER).exit();
     program.bind(others);
     program.set(R1, ends.veth.cast_signed()).set(R2, 0).call(function::REDIRECT).exit();
+    program.bind(lost);
+    let count = state::undelivered(table.size().ports, ends.slot);
+    program.load_map_value(R1, table.state(), count).set(R2, 1).atomic_add(R1.at(0), R2);
+    program.set(R0, DROP).exit();
     program.finish()
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use netvm_bpf::{Map, MapKind, MapShape, Position, WordMap};
 use netvm_wire::MacAddr;
 
+use crate::ends::PortEnds;
 use crate::flow::{self, Flow, FlowCounts};
 use crate::key::{self, Key, Mask};
 use crate::state;
@@ -32,6 +33,8 @@ pub struct TableSize {
 pub struct Table {
     flows: Map,
     state: WordMap,
+    /// netvm's ends of the ports, by slot.
+    ends: Map,
     size: TableSize,
 }
 
@@ -48,7 +51,20 @@ impl Table {
             entries: size.flows,
             flags: FLAGS,
         };
-        Ok(Self { flows: Map::new(shape)?, state: WordMap::new(state::port(size.ports))?, size })
+        let word = size_of::<u32>() as u32;
+        let ends = MapShape {
+            kind: MapKind::Device,
+            key_bytes: word,
+            value_bytes: word,
+            entries: size.ports,
+            flags: 0,
+        };
+        Ok(Self {
+            flows: Map::new(shape)?,
+            state: WordMap::new(state::bytes(size.ports))?,
+            ends: Map::new(ends)?,
+            size,
+        })
     }
 
     /// Its bounds.
@@ -102,6 +118,15 @@ impl Table {
         }
     }
 
+    /// How many packets the port of a slot could not give to its container, whose interface had gone: of
+    /// all ports that have had the slot.
+    #[must_use]
+    pub fn undelivered(&self, slot: u32) -> u64 {
+        let at = state::undelivered(self.size.ports, slot) as usize;
+        let word = self.state.double(at).filter(|_| slot < self.size.ports);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// Adds a flow, or changes it: it counts from zero again. The key is masked as the port says.
     ///
     /// # Errors
@@ -146,6 +171,15 @@ impl Table {
             from = next;
         }
         Ok(())
+    }
+
+    /// Notes the end of a port, until the kernel removes it. The calling thread is in its namespace.
+    pub(crate) fn set_end(&self, ends: &PortEnds) -> io::Result<()> {
+        self.ends.set(&ends.slot.to_ne_bytes(), &ends.veth.to_ne_bytes())
+    }
+
+    pub(crate) const fn ends(&self) -> &Map {
+        &self.ends
     }
 
     pub(crate) fn state(&self) -> BorrowedFd<'_> {

@@ -170,18 +170,6 @@ fn port_infos(views: &Views) -> Vec<PortInfo> {
 
 fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
     let landing = host.landing_group(port).filter(|_| port.has_queues()).and_then(|id| host.group(id));
-    let unsent = [
-        DropReason::TxFull,
-        DropReason::HandoffFull,
-        DropReason::TxRefused,
-        DropReason::ExceedsMtu,
-        DropReason::QueueFull,
-        DropReason::Codel,
-        DropReason::PortDown,
-        DropReason::NoPeer,
-        DropReason::NoVtepRoute,
-        DropReason::NoMember,
-    ];
     let dropped = |reasons: &[DropReason]| {
         view.drops.iter().filter(|(reason, _)| reasons.contains(reason)).map(|(_, count)| count).sum()
     };
@@ -203,7 +191,7 @@ fn port_info(host: &Host, port: &PortConfig, view: &PortView) -> PortInfo {
         mtu: port.mtu,
         group: landing.map(|group| group.name.clone()),
         rx_dropped: view.rx_dropped,
-        tx_dropped: dropped(&unsent),
+        tx_dropped: dropped(DropReason::UNSENT),
         policed: Some(policed).filter(|policed| has_rate || *policed > 0),
         spoofed: port.policy.guard.is_some().then(|| dropped(&[DropReason::Spoofed])),
         mac_moves: view.switching.moves.moved,

@@ -315,7 +315,7 @@ fn reason_bits(names: &[String]) -> Result<DropReasons, CaptureError> {
     let bit = |name: &String| {
         let known = DropReason::ALL.into_iter().find(|reason| reason.name() == name);
         match known {
-            Some(reason @ (DropReason::RxMissed | DropReason::TxRefused)) => {
+            Some(reason @ (DropReason::RxMissed | DropReason::TxRefused | DropReason::PeerGone)) => {
                 Err(CaptureError::NotCaptured(reason.name()))
             }
             Some(reason) => Ok(1 << reason as u8),

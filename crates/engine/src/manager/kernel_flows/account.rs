@@ -14,6 +14,7 @@ use super::decide::Decided;
 use super::kernel_time;
 use super::route::Routed;
 use crate::counters::WorkerCounters;
+use crate::drop_reason::DropReason;
 use crate::ids::{PortId, WorkerId};
 use crate::manager::publish::policy::now;
 use crate::manager::views::flows::FlowView;
@@ -184,6 +185,13 @@ impl<'a> Counting<'a> {
         // A host that sends stays known.
         if let (Some(switching), Some(vlan)) = (self.switching, flow.decided.vlan) {
             let _ = switching.fdb.learn(vlan, key.macs()[1], flow.from.0, self.tick);
+        }
+    }
+
+    /// Counts what the container of a port could not get.
+    pub(super) fn drop_at(&self, port: PortId, packets: u64) {
+        if let Some(port) = self.counters.ports.get(port.index()) {
+            port.drops.add(DropReason::PeerGone, packets);
         }
     }
 

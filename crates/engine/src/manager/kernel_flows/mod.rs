@@ -110,6 +110,8 @@ impl Candidate {
             Some(Some(Ends { addresses: [_, destination], ports: [_, port] })) => {
                 sample.to(destination, port)
             }
+    /// By port: what its container could not get, as counted.
+    undelivered: BTreeMap<PortId, u64>,
             Some(None) | None => sample,
         }
     }
@@ -137,6 +139,7 @@ pub(crate) struct FastPaths {
     is_flushed: bool,
 }
 
+            undelivered: BTreeMap::new(),
 /// Time as the kernel's programs see it.
 fn kernel_time() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);
@@ -386,7 +389,11 @@ impl FastPaths {
         self.next_count = Instant::now() + COUNT_INTERVAL;
         let policy = Arc::clone(context.rules.policy());
         let mut counting = Counting::new(&policy, context.workers.by_kernel());
-        let Self { flows, ports, .. } = self;
+        let Self { flows, ports, undelivered, .. } = self;
+        for (id, counted) in undelivered {
+            let now = shared.table.undelivered(id.0.into());
+            counting.drop_at(*id, now.saturating_sub(std::mem::replace(counted, now)));
+        }
         flows.count(&shared.table, &mut counting, |flow| holds(ports, flow));
         context.rules.hits_mut().add(counting.hits());
     }

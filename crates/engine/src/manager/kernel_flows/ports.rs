@@ -121,7 +121,7 @@ impl FastPathPort {
 impl FastPaths {
     /// Follows the ports with a fast path, in the order of their numbers.
     pub(super) fn follow_ports(&mut self, table: &Table, ends: Vec<(PortId, FastEnd)>, now: Configured<'_>) {
-        let Self { ports, intervals, last_epoch, next_count, .. } = self;
+        let Self { ports, intervals, last_epoch, next_count, undelivered, .. } = self;
         ports.retain(|id, port| {
             let stays = ends.binary_search_by_key(id, |(id, _)| *id).is_ok();
             if !stays {
@@ -153,6 +153,7 @@ impl FastPaths {
         }
     }
 }
+                undelivered.entry(id).or_insert_with(|| table.undelivered(id.0.into()));
 
 fn tracking(policy: &Policy, id: PortId) -> Option<Tracking> {
     policy.ingress(id).and_then(|ingress| ingress.tracking)

@@ -17,7 +17,7 @@ use super::traffic::{Stream, hits};
 use super::{are_connected, container, port, soon};
 use crate::common::captured::{gather, read};
 use crate::common::download::{download, serve};
-use crate::common::hosts::{Host, are_possible};
+use crate::common::hosts::{Host, are_possible, within};
 use crate::common::{Daemon, ENGINE};
 
 const UDP: u16 = 7100;
@@ -171,6 +171,30 @@ fn packets_that_are_captured_come_to_netvm_and_others_do_not() {
     assert!(packets.iter().filter(|packet| packet.data.len() == 142).count() > 100, "{}", packets.len());
     until_forwarded(&daemon);
     drop(elsewhere);
+}
+
+#[test]
+fn packets_to_a_container_that_has_gone_are_drops_with_a_reason() {
+    let Some((hosts, daemon, stream)) = forwarded("gh", "") else { return };
+    let dropped = |daemon: &Daemon| {
+        let ports = daemon.stats().drops.ports;
+        ports.get("c2").and_then(|reasons| reasons.get("peer-gone")).copied().unwrap_or_default()
+    };
+    // netvmd notices it later than its worker sends what has come meanwhile.
+    assert!(
+        soon(|| {
+            daemon.signal(Signal::STOP);
+            hosts[1].ip("link delete eth0");
+            std::thread::sleep(Duration::from_millis(60));
+            daemon.signal(Signal::CONT);
+            assert!(soon(|| stream.arrive_within(Duration::from_millis(50)) > 0), "{}", daemon.log());
+            until_forwarded(&daemon);
+            within(Duration::from_secs(1), || dropped(&daemon) > 0)
+        }),
+        "{:?}",
+        daemon.stats().drops
+    );
+    assert!(port(&daemon, "c2").tx_dropped >= dropped(&daemon));
 }
 
 /// Segments that TCP of a host has sent, and those of them that it has sent again.
