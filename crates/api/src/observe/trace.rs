@@ -174,7 +174,8 @@ pub enum StepKind {
     Rewritten,
     /// It leaves its chain.
     LeftChain,
-    /// The kernel's flow table has its flow: the kernel forwards such a packet, and netvm does not see it.
+    /// The kernel's flow table has its flow: the kernel forwards such a packet, and netvm does not see it. Of traffic:
+    /// it had the flow until the trace began.
     ByKernel,
     /// It enters a virtual router.
     Router,

@@ -93,8 +93,7 @@ impl Engine {
         self.nfs.guest_shape(self.host.nf_named(role)?.group)
     }
 
-    /// The ready message of an NF in a VM, once; activates the NF. Poll it every few milliseconds. The message is not
-    /// trusted.
+    /// The ready message of an NF in a VM, once, not trusted; activates the NF. Poll it every few milliseconds.
     pub fn guest_ready(&mut self, id: InstanceId) -> Option<ReadyMessage> {
         let message = self.nfs.guest_ready(id)?;
         if matches!(message, ReadyMessage::Ready { .. }) {
@@ -288,6 +287,7 @@ impl Engine {
     #[must_use]
     pub fn ports(&self) -> Vec<PortView> {
         let views = self.ports.views(&self.host, &self.rules, &self.baselines, &self.workers);
+        let views = self.fast_paths.with_reasons(views);
         self.bonds.complete(&self.host, views::with_vteps(views, &self.host, &self.routers))
     }
 
@@ -389,7 +389,7 @@ impl Engine {
 
     /// What became of packets since the last call; `None` if there is no such trace.
     pub fn read_trace(&mut self, id: TraceId) -> Option<TraceRead> {
-        self.traces.read(id, &mut self.workers)
+        Some(self.fast_paths.complete_traced(self.traces.read(id, &mut self.workers)?))
     }
 
     /// Ends a trace; does nothing if it has ended.

@@ -144,6 +144,8 @@ pub enum Step {
     Left,
     /// The kernel's flow table has its flow: the kernel forwards such a packet, and netvm does not see it.
     ByKernel,
+    /// The kernel's flow table had its flow until the trace began.
+    WasByKernel,
     /// It goes to a virtual router.
     Router(RouterId),
     /// The router sends it on, rewritten.

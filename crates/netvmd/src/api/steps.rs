@@ -96,6 +96,10 @@ pub(super) fn described(host: &Host, step: &Step, length: usize) -> Vec<TracedSt
             StepKind::ByKernel,
             "the kernel flow table has this flow: the kernel forwards it without netvm",
         ),
+        Step::WasByKernel => plain(
+            StepKind::ByKernel,
+            "the kernel flow table had this flow until the trace began: the kernel forwarded it without netvm",
+        ),
         Step::Lost(lost) => plain(StepKind::Lost, lost_text(*lost)),
         Step::Made { .. }
         | Step::Chain(_)

@@ -10,6 +10,7 @@
 //!   decisions about its packets, and only then.
 //! - A lease ends what is decided when this thread has not been here for [`LEASE`], whatever keeps it.
 //! - Where workers keep something of a flow, [`kept`] asks them whether nobody needs to see its packets.
+//! - While a capture or a trace has to see the packets of a port, it has no flows ([`watched`]).
 //! - [`account`] counts what the kernel has forwarded as if workers had done it.
 
 mod account;
@@ -17,6 +18,7 @@ mod decide;
 mod kept;
 mod ports;
 mod route;
+mod watched;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,19 +30,16 @@ use netvm_wire::ConnState;
 use rtrb::Consumer;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::captures::Captures;
 use super::memory::Memories;
 use super::ports::{Configured, Ports};
 use super::publish::policy::Rules;
 use super::routers::Routers;
-use super::traces::Traces;
 use super::views::flows::FlowView;
 use super::views::trace::PacketTracer;
 use super::workers::Workers;
 use crate::ids::PortId;
 use crate::kernel_flows::{Intervals, Sample, Sampler, Shared};
 use crate::policy::Policy;
-use crate::port_bits::PortBits;
 use crate::snapshot::Snapshot;
 use crate::worker::trace::Step;
 use crate::worker::{Command, Hypothetical, Keeps};
@@ -49,6 +48,8 @@ use decide::{Decided, decide};
 use kept::Questions;
 use ports::FastPathPort;
 use route::{Paths, leaves_so};
+use watched::Paused;
+pub(crate) use watched::Watching;
 
 /// How long the kernel forwards without a sign of life.
 const LEASE: Duration = Duration::from_millis(200);
@@ -77,23 +78,6 @@ pub(crate) struct Context<'a> {
     pub(crate) watching: Watching<'a>,
 }
 
-/// What makes workers have to see all packets of some ports.
-#[derive(Clone, Copy)]
-pub(crate) struct Watching<'a> {
-    pub(crate) captures: &'a Captures,
-    pub(crate) traces: &'a Traces,
-}
-
-impl Watching<'_> {
-    /// The ports from and to which no packet may pass workers by.
-    fn ports(self, host: &Host) -> PortBits {
-        let mut ports = PortBits::default();
-        self.captures.add_ports(host, &mut ports);
-        self.traces.add_ports(host, &mut ports);
-        ports
-    }
-}
-
 /// A sample of a flow that is to be decided.
 struct Candidate {
     sample: Sample,
@@ -110,8 +94,6 @@ impl Candidate {
             Some(Some(Ends { addresses: [_, destination], ports: [_, port] })) => {
                 sample.to(destination, port)
             }
-    /// By port: what its container could not get, as counted.
-    undelivered: BTreeMap<PortId, u64>,
             Some(None) | None => sample,
         }
     }
@@ -128,6 +110,8 @@ pub(crate) struct FastPaths {
     samples: Vec<Consumer<Sample>>,
     ports: BTreeMap<PortId, FastPathPort>,
     flows: Flows,
+    /// By port: what its container could not get, as counted.
+    undelivered: BTreeMap<PortId, u64>,
     /// How often flows were sampled that are not decided yet.
     sampled: HashMap<Key, u8>,
     last_epoch: u32,
@@ -137,9 +121,9 @@ pub(crate) struct FastPaths {
     questions: Questions,
     /// Connections are flushed.
     is_flushed: bool,
+    paused: Paused,
 }
 
-            undelivered: BTreeMap::new(),
 /// Time as the kernel's programs see it.
 fn kernel_time() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);
@@ -155,12 +139,14 @@ impl Default for FastPaths {
             samples: Vec::new(),
             ports: BTreeMap::new(),
             flows: Flows::default(),
+            undelivered: BTreeMap::new(),
             sampled: HashMap::new(),
             last_epoch: 0,
             next_count: Instant::now(),
             routers_version: 0,
             questions: Questions::default(),
             is_flushed: false,
+            paused: Paused::default(),
         }
     }
 }
@@ -179,6 +165,7 @@ impl FastPaths {
         self.sample(context.workers);
         let in_force = Configured { host: context.host, policy: context.rules.policy() };
         let mut ends = context.ports.fast_ends();
+        self.pause(context.watching, context.host);
         let watched = context.watching.ports(context.host);
         ends.iter_mut().for_each(|(id, end)| end.is_open &= !watched.has(*id));
         self.follow_ports(&shared.table, ends, in_force);

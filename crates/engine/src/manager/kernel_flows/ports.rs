@@ -10,7 +10,7 @@ use netvm_policy::{Edit, Rule, Side, UsedFields};
 use super::{FastPaths, MAX_INTERVAL};
 use crate::ids::PortId;
 use crate::kernel_flows::{FastEnd, Intervals};
-use crate::manager::ports::Configured;
+use crate::manager::ports::{Configured, PortView};
 use crate::policy::{Policy, Tracking};
 
 /// A port with a fast path.
@@ -24,6 +24,8 @@ pub(super) struct FastPathPort {
     pub(super) epoch: u32,
     /// Of the keys of what it receives; `None`: these keys do not have what rules for it read.
     pub(super) mask: Option<Mask>,
+    /// Why there is none.
+    unused: Option<&'static str>,
     traits: Traits,
     /// Whether connections between two hosts are different flows.
     pub(super) tells_connections_apart: bool,
@@ -42,8 +44,8 @@ struct Traits {
     may_be_released: bool,
     /// Its flows are monitored.
     is_monitored: bool,
-    /// The monitor takes each packet by itself: some of them, or without a table of flows.
-    needs_packets: bool,
+    /// How the monitor takes each packet by itself.
+    needs_packets: Option<&'static str>,
 }
 
 impl Traits {
@@ -60,7 +62,11 @@ impl Traits {
             is_tracked: ingress.is_some_and(|ingress| ingress.tracking.is_some()),
             may_be_released: roles.any(|role| host.nf(*role).is_some_and(|nf| nf.flow_verdicts > 0)),
             is_monitored: monitor.is_some(),
-            needs_packets: monitor.is_some_and(|it| it.sampling > 1 || it.table == MonitorTable::Null),
+            needs_packets: monitor.and_then(|monitor| match monitor {
+                _ if monitor.sampling > 1 => Some("the flow monitor takes some packets only"),
+                _ if monitor.table == MonitorTable::Null => Some("the flow monitor has no table of flows"),
+                _ => None,
+            }),
         }
     }
 }
@@ -68,8 +74,8 @@ impl Traits {
 impl FastPathPort {
     fn new(config: &PortConfig, end: FastEnd) -> Self {
         let (config, traits, tells_connections_apart) = (config.clone(), Traits::default(), false);
-        let (tracking, moves, mask) = (None, None, None);
-        Self { config, tracking, end, moves, epoch: 0, mask, traits, tells_connections_apart, interval: 1 }
+        let (tracking, moves, epoch, mask, unused, interval) = (None, None, 0, None, None, 1);
+        Self { config, tracking, end, moves, epoch, mask, unused, traits, tells_connections_apart, interval }
     }
 
     /// Whether its flows are monitored.
@@ -97,7 +103,10 @@ impl FastPathPort {
         }
         self.tracking = tracking(now.policy, id);
         self.traits = Traits::of(now, id);
-        (self.mask, self.tells_connections_apart) = mask_of(now.policy, id, self.traits);
+        (self.mask, self.tells_connections_apart, self.unused) = match mask_of(now.policy, id, self.traits) {
+            Ok((mask, tells_apart)) => (Some(mask), tells_apart, None),
+            Err(why) => (None, false, Some(why)),
+        };
         self.interval = 1;
         if let Some(mask) = &self.mask {
             table.set_mask(id.0.into(), mask);
@@ -119,6 +128,15 @@ impl FastPathPort {
 }
 
 impl FastPaths {
+    /// Adds to the views of ports with a fast path whose packets the kernel may not forward, why.
+    pub(crate) fn with_reasons(&self, mut views: Vec<PortView>) -> Vec<PortView> {
+        for view in views.iter_mut().filter(|view| view.fallback.is_none()) {
+            let unused = self.ports.get(&view.id).and_then(|port| port.unused);
+            view.fallback = unused.map(|why| format!("unused: {why}"));
+        }
+        views
+    }
+
     /// Follows the ports with a fast path, in the order of their numbers.
     pub(super) fn follow_ports(&mut self, table: &Table, ends: Vec<(PortId, FastEnd)>, now: Configured<'_>) {
         let Self { ports, intervals, last_epoch, next_count, undelivered, .. } = self;
@@ -135,6 +153,7 @@ impl FastPaths {
         let fdb = now.policy.switching.as_ref().map(|switching| &switching.fdb);
         for (id, end) in ends {
             if !ports.contains_key(&id) {
+                undelivered.entry(id).or_insert_with(|| table.undelivered(id.0.into()));
                 ports.extend(now.host.port(id).map(|config| (id, FastPathPort::new(config, end))));
             }
             let Some(port) = ports.get_mut(&id) else { continue };
@@ -153,7 +172,6 @@ impl FastPaths {
         }
     }
 }
-                undelivered.entry(id).or_insert_with(|| table.undelivered(id.0.into()));
 
 fn tracking(policy: &Policy, id: PortId) -> Option<Tracking> {
     policy.ingress(id).and_then(|ingress| ingress.tracking)
@@ -168,15 +186,24 @@ fn is_for(rule: &Rule, id: PortId) -> bool {
 /// The fields that tell flows of a port apart, and whether connections between two hosts are different flows. MAC
 /// addresses always do, as L2 switching learns and looks them up; a router looks at the other addresses. Of tracked,
 /// monitored and released flows, each connection is one.
-fn mask_of(policy: &Policy, id: PortId, traits: Traits) -> (Option<Mask>, bool) {
+///
+/// # Errors
+/// Why packets of one flow may have different fates, so that the kernel can forward none.
+fn mask_of(policy: &Policy, id: PortId, traits: Traits) -> Result<(Mask, bool), &'static str> {
     let Traits { is_routed, is_tracked, may_be_released, is_monitored, needs_packets } = traits;
     let rules = policy.rules.iter().filter(|rule| is_for(rule, id));
     let used = rules.fold(UsedFields::default(), UsedFields::with);
-    if needs_packets || used.tcp_flags != 0 || used.dscp != 0 || used.state && !is_tracked {
-        return (None, false);
+    if let Some(needs_packets) = needs_packets {
+        return Err(needs_packets);
+    }
+    if used.tcp_flags != 0 || used.dscp != 0 {
+        return Err("a rule asks for TCP flags or DSCP");
+    }
+    if used.state && !is_tracked {
+        return Err("a rule asks for the state of connections, which the port does not track");
     }
     if is_tracked || may_be_released || is_monitored {
-        return (Some(Mask::all()), true);
+        return Ok((Mask::all(), true));
     }
     let has_guard = policy.ingress(id).is_some_and(|ingress| ingress.guard.is_some());
     let fields = [
@@ -187,7 +214,7 @@ fn mask_of(policy: &Policy, id: PortId, traits: Traits) -> (Option<Mask>, bool) 
     ];
     let mask = Mask::default().with(Field::DestinationMac).with(Field::SourceMac);
     let with = |mask: Mask, (field, is_used): &(Field, bool)| if *is_used { mask.with(*field) } else { mask };
-    (Some(fields.iter().fold(mask, with)), used.source_ports || used.destination_ports)
+    Ok((fields.iter().fold(mask, with), used.source_ports || used.destination_ports))
 }
 
 /// What differs between two policies.

@@ -90,6 +90,22 @@ fn without_tcx_programs_are_filters_of_clsact() {
     }
 }
 
+#[test]
+fn a_port_whose_packets_count_one_by_one_says_so() {
+    if !are_possible() {
+        return;
+    }
+    let hosts = ["ff1", "ff2"].map(Host::bare);
+    let engine = "huge_pages = false\nflow_monitor = { sampling = 8 }\n";
+    let text = config(&hosts).replace("huge_pages = false\n", engine);
+    let daemon = Daemon::start(&text);
+    assert!(are_connected(&hosts), "{}", daemon.log());
+    daemon.until("the port says so", |daemon| {
+        port(daemon, "c1").driver_mode.ends_with("(unused: the flow monitor takes some packets only)")
+    });
+    assert_eq!(port(&daemon, "c1").rx_by_kernel, Some(0));
+}
+
 /// A filter of system calls.
 fn filter(Refused { command, error }: Refused) -> Vec<libc::sock_filter> {
     let jump = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netvm_api::{ApplyReply, CaptureRequest, Client, Flows, TraceReply, TraceRequest, path};
+use netvm_api::{
+    ApplyReply, CaptureRequest, Client, Flows, LiveTraceRequest, TraceReply, TraceRequest, TracedPacket, path,
+};
 use netvm_bpf::{Assembler, Attach, Link, Program, ProgramKind, Register, WordMap};
-use netvm_capture_client::Session;
+use netvm_capture_client::{Session, compile};
 use netvm_netlink::{Requests, index_of};
 use rustix::process::Signal;
 
@@ -195,6 +197,35 @@ fn packets_to_a_container_that_has_gone_are_drops_with_a_reason() {
         daemon.stats().drops
     );
     assert!(port(&daemon, "c2").tx_dropped >= dropped(&daemon));
+}
+
+#[test]
+fn a_trace_says_what_the_kernel_forwarded_before_it_began() {
+    let Some((_hosts, daemon, _stream)) = forwarded("gi", "") else { return };
+    let client = Client::new(Some(&daemon.api_socket()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let request = LiveTraceRequest {
+        packets: 5,
+        seconds: 30,
+        from: Some("c1".to_owned()),
+        each_hop: false,
+        filter: compile(&format!("udp port {UDP}")).unwrap(),
+    };
+    let packets: Vec<TracedPacket> = runtime.block_on(async {
+        let mut stream = client.live_trace(&request).await.unwrap();
+        let mut packets = Vec::new();
+        while let Some(packet) = stream.next().await.unwrap() {
+            packets.push(packet);
+        }
+        packets
+    });
+    assert_eq!(packets.len(), 5);
+    for packet in packets {
+        let texts: Vec<&str> = packet.steps.iter().map(|step| &*step.text).collect();
+        assert!(texts[1].contains("kernel flow table had this flow until the trace began"), "{texts:?}");
+        assert!(texts.last().unwrap().contains("sent on port c2"), "{texts:?}");
+    }
+    until_forwarded(&daemon);
 }
 
 /// Segments that TCP of a host has sent, and those of them that it has sent again.
