@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 
 use clap::{Args, ValueEnum};
-use netlib::{BURST, Burst, Endpoint, NetworkFunction, Options, Packet, Verdict, Waiting, clock};
+use netlib::{BURST, Burst, Endpoint, Idle, NetworkFunction, Options, Packet, Verdict, Waiting, clock};
 
 use netvm_engine::InstanceId;
 
@@ -16,6 +16,9 @@ use crate::machine::pin;
 /// The counter of a timed NF's median, in hundredths of cycles per packet.
 pub const BURST_CYCLES: &str = "burst-cycles";
 
+/// How long a verdict holds without packets of its flow.
+const RELEASED: Idle = Idle(60);
+
 /// The behaviour of an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -23,6 +26,8 @@ pub enum Kind {
     Forward,
     /// As `Forward`, and measures its own cycles; see [`BURST_CYCLES`].
     Timed,
+    /// Releases each flow at once, by a per-flow verdict.
+    Release,
     /// Does a fixed amount of work on every packet before it forwards it.
     Slow,
 }
@@ -61,6 +66,7 @@ impl NfSpec {
         let kind = match self.kind {
             Kind::Forward => "forward",
             Kind::Timed => "timed",
+            Kind::Release => "release",
             Kind::Slow => "slow",
         };
         let mut list = vec!["nf".to_owned(), format!("--kind={kind}"), format!("--role={}", self.role)];
@@ -81,6 +87,7 @@ pub fn run(spec: &NfSpec) -> Result<(), BenchError> {
     let options = Options { role: spec.role.clone(), waiting, ..Options::new("netvm-bench").with_offloads() };
     let outcome = match spec.kind {
         Kind::Forward => netlib::run(&options, |_| Forward),
+        Kind::Release => netlib::run(&options, |_| Release),
         Kind::Slow => netlib::run(&options, |_| Stages {
             stages: (0..spec.stages).map(|_| Box::new(Slow { work: spec.work }) as Box<dyn Stage>).collect(),
         }),
@@ -139,6 +146,14 @@ impl NetworkFunction for Forward {
 
     /// Leaves the burst unchanged, which forwards it to the next hop.
     fn burst(&mut self, _burst: &mut Burst<'_>) {}
+}
+
+struct Release;
+
+impl NetworkFunction for Release {
+    fn packet(&mut self, _packet: &mut Packet<'_>) -> Verdict {
+        Verdict::SkipFlow(RELEASED)
+    }
 }
 
 struct Slow {

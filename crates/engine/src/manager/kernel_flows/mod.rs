@@ -58,7 +58,7 @@ const DECIDED_AT_ONCE: usize = 64;
 /// Samples of a flow before it is decided, at ports whose rules tell connections apart: most of these are short.
 const SAMPLES_OF_FLOW: u8 = 2;
 /// Flows whose samples are counted.
-const SAMPLED_FLOWS: usize = 4096;
+const SAMPLED_FLOWS: usize = 1 << 16;
 /// A port whose packets the kernel cannot forward is sampled once in so many bursts.
 const MAX_INTERVAL: u16 = 256;
 /// The longest sample that is decided; the table bounds lengths by itself.

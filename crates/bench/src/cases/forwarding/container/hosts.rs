@@ -23,6 +23,10 @@ pub enum Link {
     Far,
     /// By veth pairs, whose outer ends are ports.
     Veth,
+    /// By one veth pair.
+    Pair,
+    /// By macvlan interfaces in bridge mode on one interface.
+    Macvlan,
     /// By veth pairs and the kernel's bridge.
     Bridge,
     /// By veth pairs and the kernel's routing.
@@ -33,7 +37,7 @@ impl Link {
     /// The ends with a veth pair.
     const fn have_veth(self) -> [bool; 2] {
         match self {
-            Self::None | Self::Apart => [false, false],
+            Self::None | Self::Apart | Self::Pair | Self::Macvlan => [false, false],
             Self::Far => [false, true],
             Self::Veth | Self::Bridge | Self::Router => [true, true],
         }
@@ -144,7 +148,41 @@ impl Hosts {
                 run(&format!("-n {namespace} route add default via {gateway}"))?;
             }
         }
+        match link {
+            Link::Pair => hosts.join_by_pair()?,
+            Link::Macvlan => hosts.join_by_macvlan()?,
+            _ => {}
+        }
         Ok(hosts)
+    }
+
+    fn join_by_pair(&self) -> Result<(), BenchError> {
+        let [a, b] = &self.ends;
+        let [one, other] =
+            [a, b].map(|end| format!("eth0 netns {} numtxqueues 1 numrxqueues 1", end.namespace));
+        run(&format!("link add {one} type veth peer name {other}"))?;
+        self.bring_up()
+    }
+
+    /// The interface below is an end of a veth pair.
+    fn join_by_macvlan(&self) -> Result<(), BenchError> {
+        let [lower, other] = PORTS;
+        run(&format!("link add {lower} type veth peer name {other}"))?;
+        for end in &self.ends {
+            let to = &end.namespace;
+            run(&format!("link add link {lower} name eth0 netns {to} type macvlan mode bridge"))?;
+        }
+        run(&format!("link set {other} up"))?;
+        run(&format!("link set {lower} up"))?;
+        self.bring_up()
+    }
+
+    fn bring_up(&self) -> Result<(), BenchError> {
+        for End { namespace, address, .. } in &self.ends {
+            run(&format!("-n {namespace} address add {address} dev eth0"))?;
+            run(&format!("-n {namespace} link set eth0 up"))?;
+        }
+        Ok(())
     }
 
     /// Both namespaces.
@@ -161,8 +199,10 @@ impl Drop for Hosts {
             }
             let _ = run(&format!("netns delete {namespace}"));
         }
-        if self.link == Link::Bridge {
-            let _ = run(&format!("link delete {BRIDGE}"));
+        match self.link {
+            Link::Bridge => drop(run(&format!("link delete {BRIDGE}"))),
+            Link::Macvlan => drop(run(&format!("link delete {}", PORTS[0]))),
+            _ => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `iperf3` traffic between two namespaces, and the CPU time that it takes on the whole machine.
+//! Kinds of traffic between two namespaces: `iperf3`, with the CPU time that it takes on the whole machine, and
+//! [`frames`].
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -7,16 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::frames::{self, MANAGER_INTERVAL, SETUP_TIMEOUT, Trial, busy};
 use super::hosts::Hosts;
 use crate::error::BenchError;
 use crate::measure::harness::{Figure, Measured, Plan, Subject};
 use crate::measure::report::Unit;
 
 const PROGRAM: &str = "iperf3";
-/// Interval at which the engine's manager runs during a measurement.
-const MANAGER_INTERVAL: Duration = Duration::from_millis(5);
-/// Time limit for interfaces to come up and for address resolution.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +29,28 @@ pub enum Flow {
     Small,
     /// UDP, frames of 1,518 bytes with FCS.
     Large,
+    /// Frames of one flow from a packet socket.
+    Frames,
+    /// Frames of many flows in random order.
+    Flows,
+    /// Round trips of datagrams.
+    Trips,
 }
 
 impl Flow {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Tcp, Self::Reverse, Self::Eight, Self::Small, Self::Large];
+    pub const ALL: &[Self] = &[
+        Self::Tcp,
+        Self::Reverse,
+        Self::Eight,
+        Self::Small,
+        Self::Large,
+        Self::Frames,
+        Self::Flows,
+        Self::Trips,
+    ];
+    /// One of a sort, for a first impression.
+    pub const QUICK: &[Self] = &[Self::Tcp, Self::Small, Self::Frames, Self::Flows, Self::Trips];
 
     /// The name of a subject's case.
     pub fn case(self, subject: &str) -> String {
@@ -45,13 +60,21 @@ impl Flow {
             Self::Eight => "-8",
             Self::Small => "-udp-64B",
             Self::Large => "-udp-1500B",
+            Self::Frames => "-frames",
+            Self::Flows => "-flows",
+            Self::Trips => "-rtt",
         };
         format!("{subject}{suffix}")
     }
 
+    /// The name of the case of its CPU time.
+    pub fn case_of_cost(self, subject: &str) -> String {
+        format!("{}-cpu", self.case(subject))
+    }
+
     const fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Tcp => &[],
+            Self::Tcp | Self::Frames | Self::Flows | Self::Trips => &[],
             Self::Reverse => &["-R"],
             Self::Eight => &["-P", "8"],
             Self::Small => &["-u", "-b", "0", "-l", "18"],
@@ -71,6 +94,8 @@ pub struct Case<'a> {
     pub flows: Vec<Flow>,
     /// TCP's congestion control.
     pub congestion: &'a str,
+    /// The kernel's flow table learns flows first.
+    pub learns: bool,
 }
 
 /// Measures a case.
@@ -98,7 +123,7 @@ impl<'a> Chosen<'a> {
         let of = |(name, measure): (&'static str, Measure<'a>)| {
             let flows: Vec<Flow> =
                 self.flows.iter().copied().filter(|flow| self.has(&flow.case(name))).collect();
-            let case = Case { name, flows, congestion: self.congestion };
+            let case = Case { name, flows, congestion: self.congestion, learns: false };
             (!case.flows.is_empty()).then(|| Subject::new(name, move |plan| measure(&case, plan)))
         };
         measures.into_iter().filter_map(of).collect()
@@ -123,9 +148,18 @@ pub fn figures(
     plan: &Plan,
     mut pause: impl FnMut(Duration) -> Result<(), BenchError>,
 ) -> Measured {
-    let server = Server::start(&hosts.all()[1].namespace)?;
     let mut figures = Vec::new();
-    for flow in case.flows.iter().copied() {
+    let is_of_frames = |flow: &Flow| matches!(flow, Flow::Frames | Flow::Flows | Flow::Trips);
+    for flow in case.flows.iter().filter(|flow| is_of_frames(flow)) {
+        let (many, learns) = (*flow == Flow::Flows, case.learns);
+        let trial = Trial { hosts, case: flow.case(case.name), many, learns };
+        figures.extend(match flow {
+            Flow::Trips => frames::round_trips(&trial, plan, &mut pause)?,
+            _ => frames::frames(&trial, plan, &mut pause)?,
+        });
+    }
+    let server = Server::start(&hosts.all()[1].namespace)?;
+    for flow in case.flows.iter().copied().filter(|flow| !is_of_frames(flow)) {
         let began = Instant::now();
         let result = loop {
             let before = busy()?;
@@ -178,21 +212,16 @@ fn client(
     Ok(problem.map_or(Ok(result), Err))
 }
 
-/// CPU time that all processors together have spent on anything since the start.
-fn busy() -> Result<Duration, BenchError> {
-    let text = std::fs::read_to_string("/proc/stat").map_err(BenchError::system("cannot read /proc/stat"))?;
-    let line = text.lines().next().unwrap_or_default();
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|number| number.parse().ok()).collect();
-    // User, nice, system; then idle and waiting; interrupts of both kinds.
-    let spent = [0, 1, 2, 5, 6].iter().filter_map(|n| ticks.get(*n)).sum::<u64>();
-    Ok(Duration::from_secs_f64(spent as f64 / rustix::param::clock_ticks_per_second() as f64))
-}
-
-/// The CPU time of the machine for each packet that arrived, if packets are counted.
+/// The CPU time of the machine: of UDP for each packet that arrived, of TCP for each megabyte.
 fn cost(flow: Flow, subject: &str, result: &Value, spent: Duration) -> Option<Figure> {
-    let received = flow.is_udp().then(|| received(result)).flatten().filter(|received| *received > 0.0)?;
-    let case = format!("{}-cpu", flow.case(subject));
-    Some(Figure::new(case, Unit::NanosPerPacket, spent.as_nanos() as f64 / received))
+    let megabytes = || Some(result["end"]["sum_received"]["bytes"].as_f64()? / 1e6);
+    let (received, unit) = match flow.is_udp() {
+        true => (received(result)?, Unit::NanosPerPacket),
+        false => (megabytes()?, Unit::Micros),
+    };
+    let spent = if flow.is_udp() { spent.as_nanos() } else { spent.as_micros() };
+    let case = flow.case_of_cost(subject);
+    (received > 0.0).then(|| Figure::new(case, unit, spent as f64 / received))
 }
 
 /// UDP packets that arrived.
