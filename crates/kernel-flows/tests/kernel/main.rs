@@ -10,9 +10,10 @@ mod sockets;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_kernel_flows::{Field, FlowCounts, Hook, Key, Mask, PortEnds, PortPrograms, Table, TableSize};
+use netvm_testing::{until, until_some};
 use rig::{Rig, Seen, host};
 
 /// Longer than any test.
@@ -26,15 +27,10 @@ fn address(text: &str) -> IpAddr {
 
 /// A socket at an address that a process may still have for a moment, which another test has just forked.
 fn bind(address: Ipv4Addr, port: u16) -> UdpSocket {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        match UdpSocket::bind((address, port)) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            outcome => return outcome.unwrap(),
-        }
-    }
+    until_some("the address is free", || match UdpSocket::bind((address, port)) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+        outcome => Some(outcome.unwrap()),
+    })
 }
 
 /// Sends a datagram of so many bytes from `a` to `b`, and says how it arrived.
@@ -118,8 +114,7 @@ fn without_a_lease_all_packets_are_misses() {
     assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Slow);
     rig.table.renew(rig::now() + Duration::from_millis(300));
     assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Fast);
-    std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Slow);
+    until("the lease has run out", || datagram(&rig, [1000, 2000], 100) == Seen::Slow);
     let flow = netvm_kernel_flows::Flow { continues: true, ..rig.flow() };
     rig.table.insert(&rig.key(UDP, [1000, 2000]), flow).unwrap();
     assert_eq!(datagram(&rig, [1000, 2000], 100), Seen::Fast, "it does not need one");
@@ -222,10 +217,7 @@ fn a_packet_to_a_container_that_has_gone_is_counted_and_goes_nowhere_else() {
     let sender = rig.inside(0, || UdpSocket::bind((host(0), 1000)).unwrap());
     // netvm gets it, and sends it to nobody.
     assert_eq!(rig.arrives(|| drop(sender.send_to(b"to nobody", (host(1), 2000)))), Seen::Slow);
-    let end = Instant::now() + Duration::from_secs(30);
-    while rig.table.undelivered(1) == 0 && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("what was sent to nobody is counted", || rig.table.undelivered(1) > 0);
     // The container's kernel may send something of its own, too.
     let [of_a, of_b, of_none] = [0, 1, 2].map(|slot| rig.table.undelivered(slot));
     assert!(of_b > 0 && [of_a, of_none] == [0, 0], "{of_a} {of_b} {of_none}");
