@@ -32,7 +32,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use netvm_model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
+use netvm_model::{Action, Idle, PortKind};
 use netvm_vm::Accel;
 
 pub use study::{CardArgs, measure as measure_card};
@@ -292,16 +292,7 @@ fn host(folder: &Path, core: u32, guests: usize, traffic: Traffic) -> netvm_mode
         (0..guests).flat_map(|guest| Card::NETVM.map(|card| GuestCard { guest, card })).collect();
     let mut ports = Vec::new();
     for guest_card in &guest_cards {
-        let (path, mac) = (folder.join(guest_card.socket()), Some(guest_card.mac()));
-        let kind = match guest_card.card {
-            Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
-            card => {
-                let model = if card == Card::E1000e { CardModel::E1000e } else { CardModel::E1000 };
-                // The guests have no KVM.
-                let doorbells = if card == Card::E1000 { Doorbells::Posted } else { Doorbells::Mapped };
-                PortKind::E1000 { path, mac, model, doorbells }
-            }
-        };
+        let kind = guest_card.port(folder);
         ports.push(layout.port(&format!("{}-{}", guest_card.card.name(), guest_card.guest), kind, 1500));
     }
     let port_of = |guest, card| {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The guests' network cards, and the drivers of cards that have several.
 
+use std::path::Path;
+
+use netvm_model::{CardModel, Doorbells, PortKind, VhostDma, VhostMode};
 use netvm_wire::MacAddr;
 
 use crate::setup::network;
@@ -56,6 +59,20 @@ pub struct GuestCard {
 }
 
 impl GuestCard {
+    /// netvm's port for it, with its socket in `folder`.
+    pub fn port(self, folder: &Path) -> PortKind {
+        let (path, mac) = (folder.join(self.socket()), Some(self.mac()));
+        match self.card {
+            Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
+            card => {
+                let model = if card == Card::E1000e { CardModel::E1000e } else { CardModel::E1000 };
+                // The guests have no KVM.
+                let doorbells = if card == Card::E1000 { Doorbells::Posted } else { Doorbells::Mapped };
+                PortKind::E1000 { path, mac, model, doorbells }
+            }
+        }
+    }
+
     /// Its MAC address.
     pub const fn mac(self) -> MacAddr {
         MacAddr([2, 0, 0, 0, 0x20 + self.guest as u8, self.card as u8])

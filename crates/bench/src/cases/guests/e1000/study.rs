@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use netvm_model::{Action, CardModel, Doorbells, Idle, PortKind, VhostDma, VhostMode};
+use netvm_model::{Action, Idle, PortKind};
 
 use super::ANSWER_TIMEOUT;
 use super::card::{Card, Driver, GuestCard, Nic};
@@ -310,15 +310,7 @@ fn host(folder: &Path, core: u32, cards: &[GuestCard], host_end: &str) -> netvm_
     let mut layout = Layout::new(core, Idle::Adaptive);
     let mut ports = Vec::new();
     for card in cards.iter().filter(|card| card.card.is_netvm()) {
-        let (path, mac) = (folder.join(card.socket()), Some(card.mac()));
-        let kind = match card.card {
-            Card::VhostUser => PortKind::VhostUser { path, mode: VhostMode::Server, dma: VhostDma::Off },
-            kind => {
-                let model = if kind == Card::E1000e { CardModel::E1000e } else { CardModel::E1000 };
-                let doorbells = if kind == Card::E1000 { Doorbells::Posted } else { Doorbells::Mapped };
-                PortKind::E1000 { path, mac, model, doorbells }
-            }
-        };
+        let kind = card.port(folder);
         ports.push(layout.port(&format!("guest{}", card.guest), kind, 1500));
     }
     if ports.len() == 1 {
