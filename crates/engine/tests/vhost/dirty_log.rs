@@ -138,8 +138,9 @@ fn check(rig: &mut Rig, path: &Path, generator: &mut Generator, features: u64) {
 
 #[test]
 fn every_written_byte_is_on_a_marked_page() {
-    let seed = u64::from(std::process::id());
-    println!("seed {seed}");
+    let given = std::env::var("NETVM_TEST_SEED").ok();
+    let seed = given.map_or_else(|| u64::from(std::process::id()), |seed| seed.parse().unwrap());
+    println!("NETVM_TEST_SEED={seed}");
     let mut generator = Generator(seed);
     for (name, kind) in [("log-split", 0), ("log-packed", PACKED)] {
         with_rig(name, VhostDma::Off, |rig, path| {
