@@ -22,7 +22,7 @@ use clap::{Args, ValueEnum};
 use netvm_model::{Action, Idle, PortKind};
 
 use super::ANSWER_TIMEOUT;
-use super::card::{Card, Driver, GuestCard, Nic};
+use super::card::{Driver, GuestCard, Nic};
 use super::guest::{Guest, Image, ImageParts};
 use crate::error::BenchError;
 use crate::machine::allowed_cores;
