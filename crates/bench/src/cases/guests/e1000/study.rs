@@ -325,6 +325,7 @@ fn host(folder: &Path, core: u32, cards: &[GuestCard], host_end: &str) -> netvm_
 
 #[cfg(test)]
 mod tests {
+    use super::super::card::Card;
     use super::*;
 
     #[test]
