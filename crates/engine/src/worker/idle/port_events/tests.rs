@@ -14,10 +14,15 @@ use crate::worker::state::handoff::Handoff;
 
 const COUNT: u16 = 100;
 
-/// A device with a socket that tests send to.
-struct Socket(UnixDatagram);
+/// A device that passes no packets.
+enum Idle {
+    /// With a socket that tests send to.
+    Socket(UnixDatagram),
+    /// It has something to do after this time, and gets nothing.
+    Timer(Duration),
+}
 
-impl Device for Socket {
+impl Device for Idle {
     fn receive(&mut self, _: &Memory, _: &mut Batch, _: usize, _: &PortContext<'_>) {}
 
     fn enqueue(&mut self, _: &Memory, _: &mut Batch, _: &PortContext<'_>) {}
@@ -33,7 +38,24 @@ impl Device for Socket {
     fn drop_unsent(&mut self, _: &PortContext<'_>) {}
 
     fn arrival(&self) -> Arrival<'_> {
-        Arrival::Readable(self.0.as_fd())
+        match self {
+            Self::Socket(socket) => Arrival::Readable(socket.as_fd()),
+            Self::Timer(_) => Arrival::Ask,
+        }
+    }
+
+    fn expects(&self) -> Expects<'_> {
+        match self {
+            Self::Socket(socket) => Expects::Readable(socket.as_fd()),
+            Self::Timer(_) => Expects::Nothing,
+        }
+    }
+
+    fn time_to_timer(&self) -> Option<Duration> {
+        match self {
+            Self::Socket(_) => None,
+            Self::Timer(time) => Some(*time),
+        }
     }
 }
 
@@ -56,7 +78,7 @@ impl Rig {
             let (receiver, sender) = UnixDatagram::pair().unwrap();
             receivers.push(receiver.try_clone().unwrap());
             senders.push(sender);
-            let device: Box<dyn Device> = Box::new(Socket(receiver));
+            let device: Box<dyn Device> = Box::new(Idle::Socket(receiver));
             ports.add(Box::new(PortQueue::new(PortId(n), MemoryId(0), false, vec![device])));
             inputs.add(PortId(n));
             events.add(ports.get(PortId(n)).unwrap(), &mut inputs);
@@ -161,37 +183,10 @@ fn a_removed_port_is_not_reported_though_its_socket_is_open() {
     }
 }
 
-/// A device that has something to do after this time.
-struct Timer(Duration);
-
-impl Device for Timer {
-    fn receive(&mut self, _: &Memory, _: &mut Batch, _: usize, _: &PortContext<'_>) {}
-
-    fn enqueue(&mut self, _: &Memory, _: &mut Batch, _: &PortContext<'_>) {}
-
-    fn flush(&mut self, _: &PortContext<'_>) -> usize {
-        0
-    }
-
-    fn is_flushed(&self) -> bool {
-        true
-    }
-
-    fn drop_unsent(&mut self, _: &PortContext<'_>) {}
-
-    fn expects(&self) -> Expects<'_> {
-        Expects::Nothing
-    }
-
-    fn time_to_timer(&self) -> Option<Duration> {
-        Some(self.0)
-    }
-}
-
 #[test]
 fn a_sleep_ends_when_a_port_has_something_to_do() {
     let mut rig = Rig::new();
-    let device: Box<dyn Device> = Box::new(Timer(Duration::from_micros(50)));
+    let device: Box<dyn Device> = Box::new(Idle::Timer(Duration::from_micros(50)));
     rig.ports.add(Box::new(PortQueue::new(PortId(COUNT), MemoryId(0), false, vec![device])));
     rig.inputs.add(PortId(COUNT));
     rig.events.add(rig.ports.get(PortId(COUNT)).unwrap(), &mut rig.inputs);
